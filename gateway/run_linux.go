@@ -250,6 +250,9 @@ func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 		const text = "the gateway does not connect, because its links, routes or rules cannot be written: %w. " +
 			"Check whether the kernel of the node has nftables with NAT (nf_tables, nft_nat) and VXLAN"
 		g.options.Report(Report{Compiled: true, Refused: fmt.Errorf(text, err)})
+		if g.isConfigured() { // with the rules of earlier objects
+			g.followRole(ctx, p)
+		}
 		return nil
 	}
 	g.connect(ctx, p, compiled)
@@ -260,7 +263,9 @@ func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 // but WireGuard in userspace ended with its process. Another pod can take over even while the objects are refused.
 func (g *gatewayLoop) resume(ctx context.Context, p desired.Peering) error {
 	if g.device != nil {
-		g.followRole(ctx, p)
+		if g.isConfigured() {
+			g.followRole(ctx, p)
+		}
 		return nil
 	}
 	resumed, err := desired.ResumeTunnel(p, g.present)
@@ -286,6 +291,10 @@ func (g *gatewayLoop) open(compiled desired.Gateway) (err error) {
 	g.options.Report(Report{Implementation: g.device.Implementation()})
 	return nil
 }
+
+// isConfigured reports whether links, routes and rules of this process or of an earlier one are in the kernel, so that the
+// tunnel may be used.
+func (g *gatewayLoop) isConfigured() bool { return g.current.Ping.IsValid() }
 
 func (g *gatewayLoop) connect(ctx context.Context, p desired.Peering, compiled desired.Gateway) {
 	g.current = compiled
@@ -510,7 +519,7 @@ func notify(channel chan<- struct{}) {
 func (g *gatewayLoop) applyTunnel() { g.applyConfig(g.tunnelConfig()) }
 
 func (g *gatewayLoop) applyConfig(config tunnel.Config) {
-	if g.device == nil {
+	if g.device == nil || !g.isConfigured() {
 		return
 	}
 	writes, err := g.device.Apply(config)

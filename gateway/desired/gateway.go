@@ -149,6 +149,7 @@ func CompileGateway(p Peering) (Gateway, error) {
 	if p.PathMTU > 0 && p.PathMTU < end.mtu {
 		mtu, routeMTU = p.PathMTU, p.PathMTU
 	}
+	mappings := ranges.selectMappings(p.Mappings)
 	state := netstate.State{
 		Links: []netstate.Link{
 			vxlan(p.PodMTU, gatewayMAC(end.uid)),
@@ -165,13 +166,13 @@ func CompileGateway(p Peering) (Gateway, error) {
 		// Packets from a peer must not use the routes of the pod, and packets from a node must not be sent to the
 		// internet.
 		Routes: []netstate.Route{{Table: nodesTable, Destination: allAddresses}, {Table: tunnelTable, Destination: allAddresses}},
-		Table:  gatewayTable(ranges, end, mtu, p),
+		Table:  gatewayTable(ranges, end, mtu, p, mappings),
 	}
 	for _, r := range ranges.remote {
 		state.Routes = append(state.Routes, netstate.Route{Table: nodesTable, Destination: r.own, Link: TunnelLink, Via: end.other, MTU: routeMTU})
 	}
 	addNodes(&state, p.Nodes)
-	addTargets(&state, ranges, p)
+	addTargets(&state, mappings, p)
 	return Gateway{State: state, Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
 }
 
@@ -308,7 +309,7 @@ func nodeNames(nodes []Node) (names []string) {
 // gatewayTable returns the nftables rules of a gateway. In the chain arrival, packets have the addresses that they
 // arrived with. In the chain forward, the addresses of the peer are the true ones. For packets from the peer, this is
 // also true in postrouting.
-func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
+func gatewayTable(r ranges, e end, mtu int, p Peering, mappings map[netip.Addr]netip.Addr) netstate.Table {
 	outgoing := []netstate.Rule{{In: TunnelLink, Action: netstate.Action{MapDestination: mappingsMap}}}
 	var incoming []netstate.Rule
 	for _, remote := range r.remote {
@@ -330,7 +331,6 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 		echo = []netstate.Rule{{In: VXLANLink, SourceSet: "nodes", Destination: single(p.PodIP), Protocol: netstate.UDP, Port: EchoPort,
 			Count: true, Action: accept, Comment: "request of a node"}}
 	}
-	mappings := r.selectMappings(p.Mappings)
 	own := []netip.Prefix{single(e.own.Addr())}
 	if p.PodIP.IsValid() {
 		own = append(own, single(p.PodIP))

@@ -4,7 +4,6 @@
 package desired
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -27,10 +26,10 @@ type Mapping struct {
 	Masquerade bool
 }
 
-// IsTarget reports whether peers may be connected to an address: it is a unicast address, and does not mean the
-// gateway or the node itself.
+// IsTarget reports whether peers may be connected to an address: it is a unicast address, and neither a loopback nor a
+// link-local address, which would be one of the gateway itself.
 func IsTarget(a netip.Addr) bool {
-	return a.Is4() && (a.IsGlobalUnicast() || a.IsPrivate()) && !serverAddress.Contains(a)
+	return a.Is4() && a.IsGlobalUnicast()
 }
 
 // selectMappings returns the targets of the granted addresses that are in the ranges of this cluster. Others cannot
@@ -56,28 +55,26 @@ func targetRanges(mappings map[netip.Addr]netip.Addr) (targets []netip.Prefix) {
 
 // addTargets adds routes to the targets of Mappings. The node of this pod forwards the packets, as it would forward
 // packets of its own pods. Pods of this cluster have routes to their nodes already.
-func addTargets(state *netstate.State, r ranges, p Peering) {
+func addTargets(state *netstate.State, mappings map[netip.Addr]netip.Addr, p Peering) {
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Name == p.Node })
 	if i < 0 {
 		return
 	}
-	known := map[netip.Prefix]bool{}
+	routed := map[netip.Prefix]bool{}
+	var podRanges []netip.Prefix
 	for _, route := range state.Routes {
-		if route.Table == tunnelTable && route.Link != "" {
-			known[route.Destination] = true
+		switch {
+		case route.Table != tunnelTable || route.Link == "":
+		case route.Destination.IsSingleIP(): // there may be one for each pod
+			routed[route.Destination] = true
+		default:
+			podRanges = append(podRanges, route.Destination)
 		}
-	}
-	isOfPod := func(target netip.Addr) bool {
-		for destination := range maps.Keys(known) {
-			if destination.Contains(target) {
-				return true
-			}
-		}
-		return false
 	}
 	via := nextHops(nodeNames(p.Nodes))[p.Node]
-	for _, target := range targetRanges(r.selectMappings(p.Mappings)) {
-		if !isOfPod(target.Addr()) {
+	for _, target := range targetRanges(mappings) {
+		isInRange := func(r netip.Prefix) bool { return r.Contains(target.Addr()) }
+		if !routed[target] && !slices.ContainsFunc(podRanges, isInRange) {
 			state.Routes = append(state.Routes, netstate.Route{Table: tunnelTable, Destination: target, Link: VXLANLink, Via: via})
 		}
 	}

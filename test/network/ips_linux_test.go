@@ -109,6 +109,24 @@ func TestPodWithTheAddressOfAGateway(t *testing.T) {
 	}
 }
 
+// TestPodOutsideOfTheRangesOfNodes checks that a peer reaches a pod whose address is not in spec.podCIDRs of its node, but
+// in those of another one, as with network plugins that have their own IPAM.
+func TestPodOutsideOfTheRangesOfNodes(t *testing.T) {
+	netlab.Need(t)
+	const address = "10.1.2.77" // in the range of the gateway's node
+	rome, milan := newClustersWith(t, func(c *cluster) {
+		if c.name == "rome" {
+			c.peering.Nodes[0].Pods = []netip.Addr{netip.MustParseAddr(address)}
+		}
+	})
+	rome.pod.Address("eth0", address+"/32")
+	rome.node.Route(address+"/32", "", "pod")
+	listen(t, rome.pod)
+	connection, source := dial(t, milan.pod, "10.71.2.77:8080")
+	require.Equal(t, "10.61.1.10", source)
+	exchange(t, connection)
+}
+
 // TestIPs checks what a peer reaches through the IPs of a hub: a pod of another peer, hosts outside of the cluster, and
 // a Service. All three clusters have the same ranges.
 func TestIPs(t *testing.T) {

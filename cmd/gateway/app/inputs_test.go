@@ -87,7 +87,7 @@ func TestSources(t *testing.T) {
 // ranges.
 func TestPods(t *testing.T) {
 	pod := func(node, ip string, hostNetwork bool) corev1.Pod {
-		return corev1.Pod{Spec: corev1.PodSpec{NodeName: node, HostNetwork: hostNetwork}, Status: corev1.PodStatus{PodIP: ip}}
+		return corev1.Pod{Spec: corev1.PodSpec{NodeName: node, HostNetwork: hostNetwork}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}}}
 	}
 	nodes := []desired.Node{
 		{Name: "a", IP: netip.MustParseAddr("192.168.0.1"), PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}},

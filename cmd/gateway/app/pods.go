@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/internal/homeaddress"
 )
 
 // podsOfNodes returns cache options for all pods that may have an address of their own.
@@ -30,9 +31,8 @@ func shrinkPod(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	small := &corev1.Pod{Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork}}
-	small.Namespace, small.Name, small.UID, small.ResourceVersion = pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion
-	small.Status.PodIP, small.Status.PodIPs = pod.Status.PodIP, pod.Status.PodIPs
+	small := homeaddress.ShrinkPod(pod)
+	small.Spec.NodeName = pod.Spec.NodeName
 	return small, nil
 }
 
@@ -46,12 +46,9 @@ func addPods(nodes []desired.Node, pods []corev1.Pod) {
 	}
 	for i := range pods {
 		node := byName[pods[i].Spec.NodeName]
-		if node == nil || pods[i].Spec.HostNetwork {
-			continue
-		}
-		address := ipv4Of(&pods[i])
+		address, ok := homeaddress.OfPod(&pods[i])
 		isInRange := func(r netip.Prefix) bool { return r.Contains(address) }
-		if address.IsValid() && address != node.IP && !slices.ContainsFunc(node.PodRanges, isInRange) {
+		if node != nil && ok && address != node.IP && !slices.ContainsFunc(node.PodRanges, isInRange) {
 			node.Pods = append(node.Pods, address)
 		}
 	}
@@ -59,14 +56,4 @@ func addPods(nodes []desired.Node, pods []corev1.Pod) {
 		slices.SortFunc(nodes[i].Pods, netip.Addr.Compare)
 		nodes[i].Pods = slices.Compact(nodes[i].Pods)
 	}
-}
-
-// ipv4Of returns the IPv4 address of a pod. It is invalid if the pod has none.
-func ipv4Of(pod *corev1.Pod) netip.Addr {
-	for _, text := range append([]corev1.PodIP{{IP: pod.Status.PodIP}}, pod.Status.PodIPs...) {
-		if address, err := netip.ParseAddr(text.IP); err == nil && address.Is4() {
-			return address
-		}
-	}
-	return netip.Addr{}
 }
