@@ -58,10 +58,10 @@ func runManager(ctx context.Context, o *options) error {
 		lost := err != nil && strings.Contains(err.Error(), leaseLost)
 		led = led || lost
 		switch {
+		case apifailure.IsOverloaded(err): // also while the process is being stopped, which is no failure
+			log.Log.Info("The API server limits requests, starting again", "err", err)
 		case ctx.Err() != nil:
 			return err
-		case apifailure.IsOverloaded(err):
-			log.Log.Info("The API server limits requests, starting again", "err", err)
 		case led && (lost || cmdutil.FromAPIServer(err)):
 			log.Log.Info("Lost the lease, competing for it again", "err", err)
 		default:
