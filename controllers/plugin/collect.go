@@ -52,9 +52,15 @@ func (c *Controller) collectOrphans(ctx context.Context, name string) error {
 	return c.deleteRevisions(ctx, orphans)
 }
 
-// superfluous returns the revisions of a plugin that can be deleted.
+// superfluous returns the revisions of a plugin that can be deleted. Revisions that virtual nodes run because they cannot
+// load the active one are kept.
 func superfluous(p *plugins.ReflectionPlugin, all []plugins.PluginRevision) (revisions []plugins.PluginRevision) {
 	used := usedRevisions(p)
+	for i := range all {
+		for _, entry := range all[i].Status.VirtualNodes {
+			used = append(used, entry.RunningRevision)
+		}
+	}
 	var old []plugins.PluginRevision
 	for _, r := range all {
 		switch {

@@ -338,6 +338,9 @@ func TestBrokenModulesHold(t *testing.T) {
 	l.wasm = append(append([]byte{}, wasm...), 0, 1, 0) // the module has another digest and is not stored
 	l.activate(p, 2, nil)
 	assert.Contains(t, l.entry("strip-2", plugins.FailedPlugin, "ModuleMissing"), "version 1.0.0, which ran before, runs on")
+	failed := &plugins.PluginRevision{}
+	l.must(l.admin.Get(t.Context(), client.ObjectKey{Name: "strip-2"}, failed))
+	assert.Equal(t, "strip-1", failed.Status.VirtualNodes[0].RunningRevision)
 	l.entry("strip-1", "", "")
 	l.expect("mutated")
 	assert.Equal(t, "strip-1", f.Statuses()[0].Revision, "what runs")

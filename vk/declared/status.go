@@ -154,6 +154,9 @@ func (f *Follower) desiredEntry(revision *plugins.PluginRevision, present *plugi
 	}
 	if s := f.known[revision.Spec.Plugin]; s != nil && s.revision == revision.Name {
 		entry := &plugins.VirtualNodePlugin{Name: f.options.NodeName, State: s.state, Reason: s.reason, Message: printable.Shorten(s.message, maxEntryMessage)}
+		if s.running != s.revision {
+			entry.RunningRevision = s.running
+		}
 		if present != nil {
 			entry.Rehearsal = countsOf(present.Rehearsal)
 		}

@@ -174,6 +174,13 @@ type VirtualNodePlugin struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
+	// RunningRevision is the earlier PluginRevision of the plugin that the virtual node still runs, because it cannot load
+	// this one.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	RunningRevision string `json:"runningRevision,omitempty"`
+
 	// PromotedAt is the value of status.promotedAt in the ReflectionPlugin to which the states Active and RolledBack
 	// refer. An entry that refers to another promotion of the same revision has no effect.
 	//

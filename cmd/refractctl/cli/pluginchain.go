@@ -39,12 +39,15 @@ type pluginChain struct {
 
 // chainedPlugin is a plugin that runs. A chain lists its plugins in the order of execution.
 type chainedPlugin struct {
-	Name     string   `json:"name"`
-	Origin   string   `json:"origin"` // Default, Folder or Declared
-	Priority int32    `json:"priority"`
-	Revision string   `json:"revision,omitempty"`
-	Version  string   `json:"version,omitempty"`
-	Hooks    []string `json:"hooks,omitempty"`
+	Name     string `json:"name"`
+	Origin   string `json:"origin"` // Default, Folder or Declared
+	Priority int32  `json:"priority"`
+	Revision string `json:"revision,omitempty"`
+	// InsteadOf is the active revision, if the virtual node runs Revision because it has rolled back the active one or
+	// cannot load it.
+	InsteadOf string   `json:"insteadOf,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	Hooks     []string `json:"hooks,omitempty"`
 	// When lists restrictions of the plugin that the scope does not already imply.
 	When []string `json:"when,omitempty"`
 
@@ -74,15 +77,19 @@ func (s *chainScope) composeChain(declared []plugins.ReflectionPlugin, revisions
 	}
 	for i := range declared {
 		p := newDeclaredPlugin(&declared[i], revisions)
-		active := s.findRunning(p)
-		if reason := s.exclude(p, active); reason != "" {
+		running := s.findRunning(p)
+		if reason := s.exclude(p, running); reason != "" {
 			chain.LeftOut = append(chain.LeftOut, leftOutPlugin{p.Name, reason})
 			continue
 		}
-		chain.Chain = append(chain.Chain, chainedPlugin{
-			Name: p.Name, Origin: declaredOrigin, Priority: active.Spec.Priority, Revision: active.Name, Version: active.Spec.Manifest.Version,
-			Hooks: active.Spec.Manifest.Hooks, When: s.describeRest(p, active), replaces: active.Spec.Replaces,
-		})
+		plugin := chainedPlugin{
+			Name: p.Name, Origin: declaredOrigin, Priority: running.Spec.Priority, Revision: running.Name, Version: running.Spec.Manifest.Version,
+			Hooks: running.Spec.Manifest.Hooks, When: s.describeRest(p, running), replaces: running.Spec.Replaces,
+		}
+		if running.Name != p.Status.ActiveRevision {
+			plugin.InsteadOf = p.Status.ActiveRevision
+		}
+		chain.Chain = append(chain.Chain, plugin)
 	}
 	inFolders.addToChain(s, chain)
 	slices.SortFunc(chain.Chain, func(a, b chainedPlugin) int { return compareChained(a.Priority, b.Priority, a.Name, b.Name) })
@@ -119,18 +126,18 @@ func (c *pluginChain) insertDefault(kind string) {
 }
 
 // exclude returns the reason why a plugin does not run for the objects of the scope, or an empty text if it runs.
-func (s *chainScope) exclude(p *declaredPlugin, active *plugins.PluginRevision) string {
-	if active == nil {
+func (s *chainScope) exclude(p *declaredPlugin, running *plugins.PluginRevision) string {
+	if running == nil {
 		_, reason, message := describeCondition(p.ReflectionPlugin, plugins.ReadyCondition)
 		return fmt.Sprintf("no revision is active (%s): %s", cmp.Or(reason, "not reconciled"), cmp.Or(message, "see whether the controller manager runs with plugins.enabled"))
 	}
-	settings := &active.Spec.PluginSettings
+	settings := &running.Spec.PluginSettings
 	if kind, group, _ := strings.Cut(s.kind, "."); s.kind != "" {
 		switch {
 		case !host.MatchesKind(settings.Kinds, kind, group):
 			return "kinds: it is for " + joinList(settings.Kinds)
-		case !host.MatchesKind(active.Spec.Manifest.Kinds, kind, group):
-			return "kinds: its module is for " + joinList(active.Spec.Manifest.Kinds)
+		case !host.MatchesKind(running.Spec.Manifest.Kinds, kind, group):
+			return "kinds: its module is for " + joinList(running.Spec.Manifest.Kinds)
 		}
 	}
 	if match := settings.Match; match != nil {
@@ -141,16 +148,19 @@ func (s *chainScope) exclude(p *declaredPlugin, active *plugins.PluginRevision) 
 			return fmt.Sprintf("match.namespaceSelector: it is for namespaces with %s", metav1.FormatLabelSelector(match.NamespaceSelector))
 		}
 	}
-	return s.excludeOnNode(active)
+	return s.excludeOnNode(running, p.Status.ActiveRevision)
 }
 
 // findRunning returns the revision of a plugin that the virtual node of the scope runs. This is the active revision,
-// except after the virtual node has rolled it back by itself, or could not load it. Without a virtual node in the
-// scope, or if it runs none, the active revision is returned, or nil if no revision is active.
+// except after the virtual node has rolled it back by itself, or while it cannot load it and runs an earlier one. Without
+// a virtual node in the scope, or if it runs none, the active revision is returned, or nil if no revision is active.
 func (s *chainScope) findRunning(p *declaredPlugin) *plugins.PluginRevision {
 	active := p.findRevision(p.Status.ActiveRevision)
 	if s.node == "" || active == nil || s.runs(active) {
 		return active
+	}
+	if entry := s.entry(active); entry != nil && entry.RunningRevision != "" {
+		return cmp.Or(p.findRevision(entry.RunningRevision), active)
 	}
 	if i := slices.IndexFunc(p.revisions, func(r plugins.PluginRevision) bool { return s.runs(&r) }); i >= 0 {
 		return &p.revisions[i]
@@ -158,28 +168,36 @@ func (s *chainScope) findRunning(p *declaredPlugin) *plugins.PluginRevision {
 	return active
 }
 
-// runs reports whether the virtual node of the scope has reported that it runs the revision.
-func (s *chainScope) runs(revision *plugins.PluginRevision) bool {
-	return slices.ContainsFunc(revision.Status.VirtualNodes, func(e plugins.VirtualNodePlugin) bool {
-		return e.Name == s.node && e.State == plugins.ActivePlugin
-	})
+// entry returns what the virtual node of the scope has reported about a revision, or nil.
+func (s *chainScope) entry(revision *plugins.PluginRevision) *plugins.VirtualNodePlugin {
+	for i := range revision.Status.VirtualNodes {
+		if entry := &revision.Status.VirtualNodes[i]; entry.Name == s.node {
+			return entry
+		}
+	}
+	return nil
 }
 
-// excludeOnNode returns the reason why the virtual node of the scope does not run the active revision. It returns an
-// empty text if the virtual node runs it, or if the scope has no virtual node.
-func (s *chainScope) excludeOnNode(active *plugins.PluginRevision) string {
-	if s.node == "" {
+// runs reports whether the virtual node of the scope has reported that it runs the revision.
+func (s *chainScope) runs(revision *plugins.PluginRevision) bool {
+	entry := s.entry(revision)
+	return entry != nil && entry.State == plugins.ActivePlugin
+}
+
+// excludeOnNode returns the reason why the virtual node of the scope does not run any revision of the plugin. It returns
+// an empty text if the virtual node runs the given one (see findRunning), or if the scope has no virtual node.
+func (s *chainScope) excludeOnNode(running *plugins.PluginRevision, active string) string {
+	if s.node == "" || running.Name != active {
 		return ""
 	}
-	i := slices.IndexFunc(active.Status.VirtualNodes, func(e plugins.VirtualNodePlugin) bool { return e.Name == s.node })
-	if i < 0 {
-		return fmt.Sprintf("%s has not reported about revision %s", s.node, active.Name)
-	}
-	entry := active.Status.VirtualNodes[i]
-	if entry.State == plugins.ActivePlugin {
+	entry := s.entry(running)
+	switch {
+	case entry == nil:
+		return fmt.Sprintf("%s has not reported about revision %s", s.node, active)
+	case entry.State == plugins.ActivePlugin:
 		return ""
 	}
-	return fmt.Sprintf("%s on %s: %s", entry.State, s.node, cmp.Or(entry.Message, entry.Reason, "revision "+active.Name))
+	return fmt.Sprintf("%s on %s: %s", entry.State, s.node, cmp.Or(entry.Message, entry.Reason, "revision "+active))
 }
 
 // describeRest describes the restrictions of a plugin that the scope does not decide.
@@ -230,7 +248,11 @@ func (c *pluginChain) printChain(out io.Writer) error {
 		if p.Origin != defaultOrigin {
 			priority = fmt.Sprint(p.Priority)
 		}
-		return []string{fmt.Sprint(order), p.Name, p.Origin, priority, p.Revision, p.Version, joinList(p.Hooks), strings.Join(p.When, "; ")}
+		revision := p.Revision
+		if p.InsteadOf != "" {
+			revision += " instead of " + p.InsteadOf
+		}
+		return []string{fmt.Sprint(order), p.Name, p.Origin, priority, revision, p.Version, joinList(p.Hooks), strings.Join(p.When, "; ")}
 	})
 	printSection(table, "LEFT OUT\tREASON", c.LeftOut, func(p leftOutPlugin) []string { return []string{p.Name, p.Reason} })
 	return table.Flush()

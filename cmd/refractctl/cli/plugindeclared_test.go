@@ -261,6 +261,10 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	setPluginStatus(t, earlier, plugins.ReflectionPluginStatus{
 		ActiveRevision: revisionOf(t, earlier, 2, plugins.VirtualNodePlugin{Name: nodeName, State: plugins.RolledBackPlugin, Message: "it failed"}), Nodes: "0/1",
 	})
+	kept := declaredPluginOf(t, "chain-e", nil)
+	revisionOf(t, kept, 1)
+	setPluginStatus(t, kept, plugins.ReflectionPluginStatus{ActiveRevision: revisionOf(t, kept, 2, plugins.VirtualNodePlugin{
+		Name: nodeName, State: plugins.FailedPlugin, Reason: "ModuleMissing", RunningRevision: "chain-e-1"}), Nodes: "0/1"})
 	declaredPluginOf(t, "chain-new", nil)
 	out, _, err := refractctl(t, onCluster("plugin", "list", "--kind=services", "-n", "chain-shop", "--node="+nodeName, "-o", "json")...)
 	require.NoError(t, err)
@@ -270,8 +274,11 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	for _, p := range chain.Chain {
 		names = append(names, p.Name)
 	}
-	assert.Equal(t, []string{"chain-first", "service", "chain-a", "chain-b", "chain-d", "chain-z-last"}, names)
+	assert.Equal(t, []string{"chain-first", "service", "chain-a", "chain-b", "chain-d", "chain-e", "chain-z-last"}, names)
 	assert.Equal(t, "chain-d-1", chain.Chain[4].Revision, "which runs since the virtual node has rolled back the other one")
+	assert.Equal(t, "chain-d-2", chain.Chain[4].InsteadOf)
+	assert.Equal(t, "chain-e-1", chain.Chain[5].Revision, "which runs because the virtual node cannot load the other one")
+	assert.Equal(t, "chain-e-2", chain.Chain[5].InsteadOf)
 	assert.Equal(t, []string{"objects with team=web"}, chain.Chain[2].When)
 	leftOut := map[string]string{}
 	for _, p := range chain.LeftOut {
