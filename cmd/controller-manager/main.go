@@ -24,7 +24,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmdutil.SpareGC(ctx)
+	cmdutil.SpareGC(ctx, cmdutil.MemoryShare)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "controller-manager:", err)

@@ -25,7 +25,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmdutil.SpareGC(ctx)
+	cmdutil.SpareGC(ctx, cmdutil.GatewayMemoryShare)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)

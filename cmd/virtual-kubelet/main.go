@@ -23,7 +23,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmdutil.SpareGC(ctx)
+	cmdutil.SpareGC(ctx, cmdutil.MemoryShare)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	command := app.NewCommand(os.Getenv)
 	command.SetArgs(app.Tolerate(command, os.Args[1:]))

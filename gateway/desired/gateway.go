@@ -342,6 +342,12 @@ func gatewayTable(r ranges, e end, mtu int, p Peering, mappings map[netip.Addr]n
 			{Name: targetsSet, Ranges: targetRanges(mappings)}},
 		Maps: []netstate.AddressMap{{Name: mappingsMap, Entries: mappings}},
 		Chains: []netstate.Chain{
+			// VXLAN has another source port for each connection inside. The kernel would track it in addition to the connection.
+			{Name: "raw", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -300, Rules: []netstate.Rule{
+				{In: VXLANLink, Action: accept}, {In: TunnelLink, Action: accept},
+				{Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},
+			{Name: "output", Type: netstate.Filter, Hook: netstate.Output, Priority: -300, Rules: []netstate.Rule{
+				{Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},
 			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: slices.Concat(echo, []netstate.Rule{
 				{In: TunnelLink, Source: single(e.other), Destination: single(e.own.Addr()), Action: accept,
 					Comment: "from gateway to gateway"},

@@ -29,17 +29,25 @@ const (
 // objects count as used memory. Near the limit in MemoryLimitVariable, Go collects as often as needed. If GOGC or
 // GOMEMLIMIT is set in the environment, SpareGC has no effect. SpareGC returns immediately, and adjusts the percentage
 // after each collection until ctx is done.
-func SpareGC(ctx context.Context) {
+func SpareGC(ctx context.Context, share int64) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
 			return
 		}
 	}
 	if limit, err := strconv.ParseInt(os.Getenv(MemoryLimitVariable), 10, 64); err == nil && limit > 0 {
-		debug.SetMemoryLimit(limit / 10 * 9) // the remaining tenth is for memory that Go does not count
+		debug.SetMemoryLimit(limit / 100 * share)
 	}
 	adjustGC(ctx, &collected{})
 }
+
+const (
+	// MemoryShare is the share of processes whose memory is objects in caches.
+	MemoryShare = 90
+	// GatewayMemoryShare is the share of a gateway. WireGuard in the process fills the memory that it may have with packets, so
+	// that little remains for everything else.
+	GatewayMemoryShare = 60
+)
 
 // MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
 const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"

@@ -26,8 +26,8 @@ func TestMemoryLimitOfTheContainer(t *testing.T) {
 	t.Setenv(MemoryLimitVariable, "1000000000")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	SpareGC(ctx)
-	if limit := debug.SetMemoryLimit(-1); limit != 900_000_000 {
+	SpareGC(ctx, 60)
+	if limit := debug.SetMemoryLimit(-1); limit != 600_000_000 {
 		t.Errorf("the memory limit is %d", limit)
 	}
 }

@@ -62,7 +62,7 @@ func wireGuard() tunnel.Implementation {
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "gateway":
-		cmdutil.SpareGC(context.Background())
+		cmdutil.SpareGC(context.Background(), cmdutil.GatewayMemoryShare)
 		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
 			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint})
 		})
@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 		}()
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 		defer stop()
-		cmdutil.SpareGC(ctx)
+		cmdutil.SpareGC(ctx, cmdutil.GatewayMemoryShare)
 		if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "gateway:", err)
 			os.Exit(1)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
@@ -36,6 +38,21 @@ func TestPodsOfEqualClusters(t *testing.T) {
 	_, source = dial(t, rome.node, "10.61.1.10:8080")
 	require.Equal(t, "10.72.0.5", source, "a process of a node has the node's address in the external range")
 
+	t.Run("VXLAN is not tracked", func(t *testing.T) {
+		// Connections of pods to the same port are tracked, because their addresses are translated.
+		startEchoesAt(t, rome.pod, milan.pod, netip.AddrPortFrom(netip.MustParseAddr("10.61.1.10"), desired.VXLANPort)).await(t)
+		for name, host := range map[string]*netlab.Host{"rome": rome.gate, "milan": milan.gate} {
+			var flows []*netlink.ConntrackFlow
+			require.NoError(t, host.Do(func() (err error) {
+				flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+				return err
+			}))
+			for _, f := range flows {
+				isInside := f.Forward.SrcIP.String() == podIP || f.Reverse.SrcIP.String() == podIP
+				require.False(t, f.Forward.DstPort == desired.VXLANPort && !isInside, "%s: %s", name, f)
+			}
+		}
+	})
 	t.Run("rules deleted by somebody else", func(t *testing.T) {
 		for host, p := range map[*netlab.Host]*process{rome.gate: rome.gateway, milan.node: milan.agents[0]} {
 			inNFTables(t, host, func(c *nftables.Conn) {

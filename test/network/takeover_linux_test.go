@@ -407,12 +407,18 @@ type echoes struct {
 
 const echoPort = 9000
 
-// startEchoes sends UDP packets until the test ends.
+// startEchoes sends UDP packets to echoPort until the test ends.
 func startEchoes(t *testing.T, from, to *netlab.Host, address string) *echoes {
+	t.Helper()
+	return startEchoesAt(t, from, to, netip.AddrPortFrom(netip.MustParseAddr(address), echoPort))
+}
+
+// startEchoesAt sends UDP packets until the test ends.
+func startEchoesAt(t *testing.T, from, to *netlab.Host, target netip.AddrPort) *echoes {
 	t.Helper()
 	var near, far *net.UDPConn
 	require.NoError(t, to.Do(func() (err error) {
-		far, err = net.ListenUDP("udp4", &net.UDPAddr{Port: echoPort})
+		far, err = net.ListenUDP("udp4", &net.UDPAddr{Port: int(target.Port())})
 		return err
 	}))
 	require.NoError(t, from.Do(func() (err error) {
@@ -432,7 +438,6 @@ func startEchoes(t *testing.T, from, to *netlab.Host, address string) *echoes {
 		}
 	})
 	ended.Go(func() {
-		target := netip.AddrPortFrom(netip.MustParseAddr(address), echoPort)
 		for number := uint64(0); ctx.Err() == nil; number++ {
 			_, _ = near.WriteToUDPAddrPort(binary.BigEndian.AppendUint64(nil, number), target)
 			time.Sleep(10 * time.Millisecond)
