@@ -82,7 +82,7 @@ type options struct {
 	objectCounts                           map[string]string
 	consumerDefaults                       map[string]string
 	defaultObjectCount                     int64
-	ownCIDRs, tenantCIDRs                  []string
+	ownCIDRs, reservedCIDRs, tenantCIDRs   []string
 	enforceQuotas                          bool
 	limits                                 string
 	sliceQuotas                            bool
@@ -116,6 +116,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.networkAddresses, "enable-network-addresses", false,
 		"enable granting ranges and addresses to Networks, IPs and Configurations, as Liqo's IPAM does; "+
 			"do not use it with Liqo's network module")
+	flags.StringSliceVar(&o.reservedCIDRs, "reserved-cidrs", nil,
+		"CIDRs that peers do not get, such as those of databases outside of this cluster; peers that ask for them get others; "+
+			"ranges that were granted before stay (needs --enable-network-addresses)")
 	flags.BoolVar(&o.gateways, "enable-gateways", false,
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")
@@ -261,6 +264,12 @@ func (o *options) validateWork() error {
 	if _, err := o.labelAcceptance(); err != nil {
 		faults = append(faults, err)
 	}
+	if len(o.reservedCIDRs) > 0 && !o.networkAddresses {
+		faults = append(faults, errors.New("--reserved-cidrs needs --enable-network-addresses"))
+	}
+	if _, err := o.reservedRanges(); err != nil {
+		faults = append(faults, err)
+	}
 	if o.podIPs && !o.gateways {
 		faults = append(faults, errors.New("--offloaded-pod-ips needs --enable-gateways"))
 	}
@@ -392,6 +401,11 @@ func (o *options) consumerLimits() (corev1.ResourceList, error) {
 // ownRanges returns the configured address ranges of this cluster.
 func (o *options) ownRanges() (ipmap.Ranges, error) {
 	return ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
+}
+
+// reservedRanges returns the ranges that peers do not get.
+func (o *options) reservedRanges() (ipmap.Ranges, error) {
+	return ipmap.ParseRanges("--reserved-cidrs", o.reservedCIDRs)
 }
 
 // rangesOf returns the configured address ranges of each consumer. Consumers without configured ranges are omitted.

@@ -94,6 +94,10 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 	if err != nil {
 		return err
 	}
+	reserved, err := o.reservedRanges()
+	if err != nil {
+		return err
+	}
 	rangesOf, err := o.rangesOf()
 	if err != nil {
 		return err
@@ -142,7 +146,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		TenantAccess:               tenantaccess.Options{Enabled: o.authentication.tenantAccess, RolePrefix: o.authentication.rolePrefix},
 		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
-		Addresses:                  addresses.Options{Enabled: o.networkAddresses},
+		Addresses:                  addresses.Options{Enabled: o.networkAddresses, Reserved: reserved},
 		Gateways: gateways.Options{
 			Enabled: o.gateways, RolePrefix: o.authentication.rolePrefix, KeyRotationInterval: o.keyRotation,
 		},

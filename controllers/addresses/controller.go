@@ -38,6 +38,8 @@ type Options struct {
 	Enabled bool
 	// OwnRanges returns the ranges of nodes, pods and Services of this cluster.
 	OwnRanges func() (ipmap.Ranges, error)
+	// Reserved are further ranges that peers must not get, although no object of this cluster is in them.
+	Reserved ipmap.Ranges
 	// FollowOwnRanges registers a function that is called when the result of OwnRanges changes.
 	FollowOwnRanges func(func())
 	// Failed is called with the error of each pass. It may be nil.
@@ -120,7 +122,7 @@ func (c *Controller) readAll(ctx context.Context) ([]api.Network, []api.IP, erro
 	return networks.Items, ips.Items, nil
 }
 
-// listOwnUses returns the ranges of this cluster. While they are unknown, it returns an error, and nothing is granted.
+// listOwnUses returns the ranges of this cluster and the reserved ones. While they are unknown, it returns an error, and nothing is granted.
 func (c *Controller) listOwnUses() (uses []ipam.Use, err error) {
 	ranges, err := c.options.OwnRanges()
 	if err != nil {
@@ -128,6 +130,9 @@ func (c *Controller) listOwnUses() (uses []ipam.Use, err error) {
 	}
 	for _, r := range ranges {
 		uses = append(uses, ipam.Use{Range: r, Holder: "the nodes, pods or Services of this cluster"})
+	}
+	for _, r := range c.options.Reserved {
+		uses = append(uses, ipam.Use{Range: r, Holder: "the reserved ranges (--reserved-cidrs)"})
 	}
 	return uses, nil
 }

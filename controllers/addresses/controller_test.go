@@ -5,7 +5,9 @@ package addresses_test
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,6 +22,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -30,11 +33,17 @@ var rome = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &rome)) }
 
+// reservedRange contains no address of an object of the cluster.
+const reservedRange = "10.30.0.0/16"
+
 func start(t *testing.T) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
 	require.NoError(t, rome.Grant(t.Context(), manager.Addresses()...))
-	return rome.StartManager(t, func(o *controllers.Options) { o.Addresses.Enabled = true })
+	return rome.StartManager(t, func(o *controllers.Options) {
+		o.Addresses.Enabled = true
+		o.Addresses.Reserved = ipmap.Ranges{netip.MustParsePrefix(reservedRange)}
+	})
 }
 
 func network(namespace, name, cidr string, labels map[string]string) *ipam.Network {
@@ -157,4 +166,26 @@ func TestWishInOurRanges(t *testing.T) {
 	peer := network(namespace, "peer", wish, nil)
 	rome.Create(t, peer)
 	assert.NotEqual(t, wish, awaitRange(t, peer))
+}
+
+// TestWishInReservedRange checks that a peer gets another range if it asks for a reserved one, or for a range around it.
+func TestWishInReservedRange(t *testing.T) {
+	namespace := rome.Namespace(t)
+	start(t)
+	for name, wish := range map[string]string{"inside": "10.30.4.0/24", "around": "10.0.0.0/8"} {
+		peer := network(namespace, name, wish, nil)
+		rome.Create(t, peer)
+		if name == "around" { // no pool has another range of this size
+			controllertest.Eventually(t, "a refusal that names the reserved range", func() error {
+				rome.Get(t, peer, namespace, name)
+				if len(peer.Status.Conditions) == 0 || !strings.Contains(peer.Status.Conditions[0].Message, reservedRange) {
+					return fmt.Errorf("it has %v and %q", peer.Status.Conditions, peer.Status.CIDR)
+				}
+				return nil
+			})
+			continue
+		}
+		got := netip.MustParsePrefix(awaitRange(t, peer))
+		assert.False(t, got.Overlaps(netip.MustParsePrefix(reservedRange)), "it got %s", got)
+	}
 }

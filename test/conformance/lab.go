@@ -34,6 +34,9 @@ const (
 	virtualNode = "milan"
 )
 
+// installCommand installs Refract, with gateways between the clusters.
+const installCommand = "refractctl install --registry=registry.example.com/refract --network=gateway"
+
 // runLabel is a label that the suite sets on each namespace that it creates.
 const runLabel = "e2e-run"
 
@@ -57,8 +60,8 @@ func (l *lab) command(path string, args ...string) *exec.Cmd {
 	return l.Rome.Machines()[0].NetworkCommand(path, args...)
 }
 
-// startLab starts the clusters, pushes the images of the suite, installs Refract in both clusters, and joins them. The
-// caller must stop the lab.
+// startLab starts two clusters with the same address ranges, pushes the images of the suite, installs Refract in both clusters, and
+// joins them. Offloaded pods use the names and cluster IPs of the consumer. The caller must stop the lab.
 func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error) {
 	tools, err := hack.ToolDir("kubernetes")
 	if err != nil {
@@ -72,7 +75,7 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	if err := checkImages(ctx, l.suite); err != nil {
 		return nil, err
 	}
-	if l.Lab, err = nodelab.Start(ctx, nodelab.Options{Log: logf}); err != nil {
+	if l.Lab, err = nodelab.Start(ctx, nodelab.Options{Log: logf, Apart: true}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -84,14 +87,17 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 		return nil, err
 	}
 	l.kubeconfig = l.Path("consumer.conf")
+	// On the plain node, tests may run privileged containers and tolerate any taint. The virtual node must allow the same.
+	installMilan := installCommand + " --context=milan --cluster-id=milan --set=tenants.podSecurity=privileged --set=tenants.externalNames=true" +
+		" --set='tenants.tolerations={*}'"
 	for _, line := range []string{
 		"kubectl --context=rome config view --raw --minify --flatten > " + l.kubeconfig,
-		"refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract",
-		// On the plain node, tests may run privileged containers and tolerate any taint. The virtual node must allow
-		// the same.
-		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=tenants.podSecurity=privileged --set=tenants.externalNames=true" +
-			" --set='tenants.tolerations={*}'",
-		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi",
+		installCommand + " --context=rome --cluster-id=rome",
+		installMilan,
+		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi --gw-server-service-type=NodePort" +
+			" --pod-cidrs=10.244.0.0/16 --remote-pod-cidrs=10.244.0.0/16",
+		// Resolvers need the tenant namespace of the consumer.
+		installMilan + " --set=homeNames.addresses=true --set='homeNames.consumers[0].clusterID=rome'",
 	} {
 		logf("$ %s", line)
 		if _, err := l.Run(line); err != nil {

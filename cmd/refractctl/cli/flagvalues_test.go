@@ -61,7 +61,7 @@ var valuesOf = map[string]string{
 	"virtual-node": "node", "node": "node", "runtime-class-name": "subdomain", "storage-class": "subdomain", "ingress-class": "subdomain", "load-balancer-class": "key",
 	"remote-namespace-name": "namespace", "release": "release",
 	"cpu": "quantity", "memory": "quantity", "pods": "quantity", "resource": "amount", "timeout": "duration", "check-timeout": "duration", "expires-in": "lifetime",
-	"pod-cidr": "range", "service-cidr": "range", "pod-cidrs": "range", "remote-pod-cidrs": "range",
+	"pod-cidr": "range", "reserved-subnets": "range", "service-cidr": "range", "pod-cidrs": "range", "remote-pod-cidrs": "range",
 	"label": "label", "node-selector": "label", "cluster-labels": "label", "global-labels": "label", "global-annotations": "pair", "accept-label": "accepted", "tenant-limit": "limit",
 	"selector": "selector", "ns-selector": "selector", "network": "network", "gw-server-service-location": "location", "gw-server-service-type": "service",
 	"gw-server-service-port": "port", "gw-server-service-nodeport": "port", "gw-client-port": "port", "mtu": "mtu", "gw-server-service-loadbalancerip": "ip", "gw-client-address": "endpoint", "credentials": "kind", "pod-offloading-strategy": "strategy", "namespace-mapping-strategy": "strategy",

@@ -170,11 +170,11 @@ var liqoctl = []liqoCommand{
 	{path: "get nonce", instead: noHandshake},
 	{path: "info", same: []string{"output"}, others: refusedFlags("use --output=jsonpath='{.FIELD}'", "get=")},
 	{path: "info peer", same: []string{"output"}, others: refusedFlags("use --output=jsonpath='{.FIELD}'", "get=")},
-	{path: "install", same: []string{"api-server-url", "cluster-id", "cluster-labels", "dry-run", "enable-metrics", "global-annotations", "global-labels", "pod-cidr", "service-cidr", "set", "set-string", "timeout", "values"},
+	{path: "install", same: []string{"api-server-url", "cluster-id", "cluster-labels", "dry-run", "enable-metrics", "global-annotations", "global-labels", "pod-cidr", "reserved-subnets", "service-cidr", "set", "set-string", "timeout", "values"},
 		others: joinFlags(
 			ignoredFlags("there is no such check", "disable-api-server-sanity-check", "disable-kernel-version-check", "skip-validation"), ignoredFlags("there is no telemetry", "disable-telemetry"),
 			refusedFlags("the values are printed by helm get values", "dump-values-path=", "only-output-values"),
-			refusedFlags("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="), refusedFlags("create a Network (ipam.liqo.io) for each range that peers must not get", "reserved-subnets="),
+			refusedFlags("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="),
 		)},
 	{path: "install aks", instead: sameEverywhere}, {path: "install eks", instead: sameEverywhere}, {path: "install gke", instead: sameEverywhere}, {path: "install k3s", instead: sameEverywhere},
 	{path: "install kind", instead: sameEverywhere}, {path: "install kubeadm", instead: sameEverywhere}, {path: "install openshift", instead: sameEverywhere},

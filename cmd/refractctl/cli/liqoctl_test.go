@@ -117,9 +117,9 @@ func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 	out, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", "--cluster-labels=topology.kubernetes.io/zone=eu-1,tier=gold",
 		"--global-labels=team=shop", "--global-annotations=note=a", "--enable-metrics", "--pod-cidr=10.1.0.0/16", "--service-cidr=10.2.0.0/16", "--set=authentication.enabled=true,tenants.unlimitedResources=true",
-		"--api-server-url=https://198.51.100.1:6443", "--disable-telemetry", "--skip-confirm")...)
+		"--api-server-url=https://198.51.100.1:6443", "--disable-telemetry", "--skip-confirm", "--network=gateway", "--reserved-subnets=10.30.0.0/16")...)
 	require.NoError(t, err)
-	for _, want := range []string{"--cluster-labels=tier=gold,topology.kubernetes.io/zone=eu-1", "team: shop", "note: a", "--metrics-address=:8082", "--own-cidrs=10.1.0.0/16,10.2.0.0/16", "--api-server-address-override=https://198.51.100.1:6443"} {
+	for _, want := range []string{"--cluster-labels=tier=gold,topology.kubernetes.io/zone=eu-1", "team: shop", "note: a", "--metrics-address=:8082", "--own-cidrs=10.1.0.0/16,10.2.0.0/16", "--reserved-cidrs=10.30.0.0/16", "--api-server-address-override=https://198.51.100.1:6443"} {
 		assert.True(t, strings.Contains(out, want), "the manifest lacks %s", want)
 	}
 	_, _, err = refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=r.example.com/x", "--pod-cidr=10.1.0.0")...)

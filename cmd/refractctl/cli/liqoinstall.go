@@ -19,7 +19,7 @@ type liqoInstall struct {
 	apiServer                                string
 	metrics                                  bool
 	clusterLabels, globalLabels, annotations map[string]string
-	pods, services                           []string
+	pods, services, reserved                 []string
 	network                                  string
 }
 
@@ -32,6 +32,7 @@ func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&l.annotations, "global-annotations", nil, "annotations of all objects of the chart, as KEY=VALUE (common.globalAnnotations)")
 	flags.StringSliceVar(&l.pods, "pod-cidr", nil, "range of the pods of this cluster, if nodes do not say it (tenants.ownCIDRs)")
 	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
+	flags.StringSliceVar(&l.reserved, "reserved-subnets", nil, "ranges that peers do not get, such as those of databases outside of this cluster (networking.addresses.reservedCIDRs)")
 }
 
 // setNetwork sets the values of the network. Values that a network does not need are reset, because those of earlier installs are
@@ -83,21 +84,25 @@ func (l *liqoInstall) setValues(set map[string]any) error {
 			setValue(set, value, append(labels.path[:len(labels.path):len(labels.path)], key)...)
 		}
 	}
-	var own []any
+	var own, reserved []any
 	for _, given := range []struct {
 		flag  string
 		texts []string
-	}{{"pod-cidr", l.pods}, {"service-cidr", l.services}} {
+		list  *[]any
+	}{{"pod-cidr", l.pods, &own}, {"service-cidr", l.services, &own}, {"reserved-subnets", l.reserved, &reserved}} {
 		ranges, err := parseRanges(given.flag, given.texts)
 		if err != nil {
 			return err
 		}
 		for _, prefix := range ranges {
-			own = append(own, prefix.String())
+			*given.list = append(*given.list, prefix.String())
 		}
 	}
 	if len(own) > 0 {
 		setValue(set, own, "tenants", "ownCIDRs")
+	}
+	if len(reserved) > 0 {
+		setValue(set, reserved, "networking", "addresses", "reservedCIDRs")
 	}
 	return nil
 }
