@@ -209,7 +209,12 @@ func readWay(present netstate.State, uid types.UID) (way, bool) {
 	return w, w.pod.IsValid() && len(w.ranges.remote) > 0
 }
 
+// state returns the configuration for the paths to the peers. It is empty if nothing needs it, so that nothing remains on nodes
+// after the last peer was removed, even if the agents are removed with it.
 func (h Host) state(ways []way) netstate.State {
+	if len(ways) == 0 && h.Home == nil {
+		return netstate.State{}
+	}
 	state := netstate.State{
 		Links: []netstate.Link{vxlan(h.MTU, nodeMAC(h.Name))},
 		Rules: []netstate.PolicyRule{{Priority: rulePriority, Table: peersTable}},

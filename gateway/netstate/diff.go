@@ -116,12 +116,13 @@ func diff(present, desired snapshot, table Table) (changes []change) {
 			request(remove, Neighbour{key.link, key.ip, mac})
 		}
 	}
-	if present.table != nil && desired.table == nil {
-		request(remove, Table{Name: present.table.name})
-	} else if desired.table != nil && !present.table.equal(desired.table) {
+	if desired.table != nil && !present.table.equal(desired.table) {
 		request(set, table)
 	}
 	changes = append(changes, diffLinks(present.links, desired.links)...)
+	if present.table != nil && desired.table == nil {
+		request(remove, Table{Name: present.table.name})
+	}
 	changes = append(changes, diffForwards(present.forwards, desired.forwards)...)
 	for key, mac := range desired.neighbours {
 		if present.neighbours[key] != mac {

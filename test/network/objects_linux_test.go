@@ -213,8 +213,16 @@ func TestPodsByObjects(t *testing.T) {
 	t.Run("gateway deleted", func(t *testing.T) {
 		gatewayClient := &networking.GatewayClient{ObjectMeta: metav1.ObjectMeta{Namespace: rome.tenant, Name: gatewayName}}
 		require.NoError(t, rome.client.Delete(t.Context(), gatewayClient))
-		await(t, func() error { return expect(len(dump(t, rome.node).routes), 0) })
+		// Without a peer, nothing remains on the nodes: they stay as they are if Refract is uninstalled.
+		await(t, func() error {
+			left := dump(t, rome.node)
+			return expect(fmt.Sprint(left.links, left.neighbours, left.routes, left.rules), "[] [] [] []")
+		})
+		rules, err := rome.node.Links().RuleList(unix.AF_INET)
+		require.NoError(t, err)
+		require.Len(t, rules, 3, "those of the kernel")
 	})
+
 	for _, s := range []*site{rome, milan} {
 		audit, err := os.ReadFile(s.control.AuditLogPath())
 		require.True(t, err == nil || os.IsNotExist(err), err)

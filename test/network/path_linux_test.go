@@ -78,6 +78,15 @@ func TestPodsOfEqualClusters(t *testing.T) {
 		require.Zero(t, rome.agents[0].apply(rome.hosts[0]))
 		exchange(t, toRome)
 	})
+	t.Run("last peer removed, and added again", func(t *testing.T) {
+		alone := rome.hosts[0]
+		alone.Peers = nil
+		require.Positive(t, rome.agents[0].apply(alone))
+		require.Equal(t, state{}, dump(t, rome.node))
+		require.Positive(t, rome.agents[0].apply(rome.hosts[0]))
+		exchange(t, toMilan)
+		exchange(t, toRome)
+	})
 	t.Run("addresses of a node in the pod range", func(t *testing.T) {
 		// Network plugins give the bridge of a node the first address of its range.
 		rome.node.Address("pod", "10.1.1.1/32")
