@@ -68,18 +68,23 @@ func BenchmarkSecondPlugin(b *testing.B) {
 		b.Run("second-"+strings.ToLower(kind), func(b *testing.B) {
 			first := mustLoad(b, h, strings.ToLower(kind), defaultModule(b, kind), PluginConfig{})
 			one, two := newBenchRun(b, object, kind, first), newBenchRun(b, object, kind, first, empty)
+			runs, isSwapped := []func(){one, two}, false
 			const block = 50
 			var extra []float64
 			b.ReportAllocs()
 			for b.Loop() {
 				var took [2]time.Duration
-				for i, run := range []func(){one, two} {
+				for i := range runs {
+					if isSwapped {
+						i = len(runs) - 1 - i
+					}
 					begun := time.Now()
 					for range block {
-						run()
+						runs[i]()
 					}
 					took[i] = time.Since(begun)
 				}
+				isSwapped = !isSwapped
 				extra = append(extra, float64(took[1]-took[0])/block)
 			}
 			slices.Sort(extra)

@@ -232,6 +232,14 @@ func refuseKind(kind string, manifest *plugins.PluginManifest) error {
 		kind, listOrNothing(manifest.Kinds))
 }
 
+// describeLeftOut names kinds of the module that "*" in spec.kinds does not include. It returns an empty text if there are none.
+func describeLeftOut(kinds []string, manifest *plugins.PluginManifest) string {
+	if slices.Contains(kinds, "*") && slices.Contains(manifest.Kinds, "Secret") && !slices.Contains(kinds, "Secret") {
+		return "; * in spec.kinds does not include Secrets, which the module is also for: name Secret, too, if it should run on them"
+	}
+	return ""
+}
+
 // kindsMeant returns the kinds of the module that an entry of spec.kinds matches.
 func kindsMeant(entry string, options source.Options, manifest *host.Manifest) (meant []schema.GroupKind) {
 	for _, candidate := range append([]string{entry}, manifest.Kinds...) {

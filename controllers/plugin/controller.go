@@ -79,8 +79,9 @@ type Options struct {
 
 const (
 	// parallel is the number of plugins that are reconciled concurrently. A slow server can occupy a worker for the
-	// whole time that a fetch may take.
-	parallel = 4
+	// whole time that a fetch may take, but maxContacts leaves a worker for decisions about other plugins.
+	parallel    = 4
+	maxContacts = parallel - 1
 	// reconcileTimeout limits the time of a reconciliation, including the fetch and the compilation of a large module.
 	reconcileTimeout = 8 * time.Minute
 	// statusTimeout limits the write of the status, which is attempted even if a reconciliation took too long.
@@ -98,6 +99,8 @@ type Controller struct {
 	options Options
 
 	loader loader
+	// contacts limits the number of plugins that wait for a server.
+	contacts semaphore
 	// resolved contains the time at which the tag of each plugin was last resolved. refused contains the last module of
 	// each plugin that was not accepted. The keys are names of plugins.
 	resolved, refused sync.Map
@@ -120,7 +123,7 @@ type Controller struct {
 // NewController returns a controller that reads and writes through c. live must not read from a cache.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	options.Recheck, options.Deadline = cmp.Or(options.Recheck, defaultRecheckInterval), cmp.Or(options.Deadline, reconcileTimeout)
-	controller := &Controller{client: c, live: live, report: report.New(recorder), options: options, fetching: make(semaphore, 1)}
+	controller := &Controller{client: c, live: live, report: report.New(recorder), options: options, fetching: make(semaphore, 1), contacts: make(semaphore, maxContacts)}
 	controller.unused.Store(true)
 	return controller
 }

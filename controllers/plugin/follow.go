@@ -27,6 +27,9 @@ const (
 	// later after its registry has recovered. Shorter delays burden a registry that has problems.
 	minRetryDelay = 10 * time.Second
 	maxRetryDelay = 10 * time.Minute
+	// contactInterval is the delay after which a plugin asks again whether it may contact its server. With a longer interval,
+	// it is fetched later while servers of other plugins do not answer.
+	contactInterval = time.Second
 	// minFetchDelay is the delay before a fetch that is overdue. It must not be 0, because 0 means that no fetch is
 	// planned.
 	minFetchDelay = time.Millisecond
@@ -52,7 +55,15 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (a
 	m := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
 	acquire, release := c.fetching.hold()
 	defer release()
-	if again = min(c.untilNextTry(p, known), c.options.Recheck); again <= 0 {
+	again = min(c.untilNextTry(p, known), c.options.Recheck)
+	switch isServer := p.Spec.Source.ConfigMap == nil; {
+	case again > 0:
+	case isServer && !c.contacts.tryAcquire():
+		again = contactInterval
+	default:
+		if isServer {
+			defer c.contacts.release()
+		}
 		fetching, end := c.watchDuringFetch(ctx, p)
 		obtained, err := c.obtain(fetching, p, m, decision, acquire)
 		end()
@@ -68,6 +79,7 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (a
 		}
 	}
 	if m.digest == "" {
+		dropCandidate(p)
 		return "", again, nil
 	}
 	// The settings are applied to the stored module even while the source fails.
@@ -78,15 +90,30 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (a
 		return c.follow(ctx, p)
 	}
 	if err != nil {
-		_, err := c.stop(p, &stepError{plugins.AcceptedCondition, err})
+		if _, err = c.stop(p, &stepError{plugins.AcceptedCondition, err}); err == nil {
+			dropCandidate(p)
+		}
 		return "", again, err
 	}
-	setCondition(p, plugins.AcceptedCondition, metav1.ConditionTrue, acceptedReason, "revision "+revision.Name+" loads with these settings")
+	setCondition(p, plugins.AcceptedCondition, metav1.ConditionTrue, acceptedReason, "revision "+revision.Name+" loads with these settings"+describeLeftOut(p.Spec.Kinds, &revision.Spec.Manifest))
 	p.Status.CandidateRevision = ""
 	if revision.Name != p.Status.ActiveRevision {
 		p.Status.CandidateRevision = revision.Name
 	}
 	return revision.Name, again, nil
+}
+
+// dropCandidate removes the candidate of an earlier source or of earlier settings, because the present ones were refused. Otherwise
+// its approval would be asked for, and would have no effect.
+func dropCandidate(p *plugins.ReflectionPlugin) {
+	if p.Status.CandidateRevision == "" {
+		return
+	}
+	p.Status.CandidateRevision = ""
+	if isRehearsalOpen(p) {
+		setCondition(p, plugins.RehearsedCondition, metav1.ConditionUnknown, noCandidateReason,
+			"there is no candidate, because the present source or settings are refused: see the conditions Fetched, Verified and Accepted")
+	}
 }
 
 // sourceStatus returns the status of the source. It is reset if the source or the policy has changed.

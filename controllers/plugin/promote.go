@@ -55,6 +55,7 @@ func (c *Controller) chooseRevision(ctx context.Context, p *plugins.ReflectionPl
 	case p.Spec.Paused:
 		return active, 0, nil
 	case p.Spec.Revision != "" && isChosen(p, p.Spec.Revision):
+		p.Status.CandidateRevision = ""
 		if p.Spec.Revision != active || isRehearsalOpen(p) {
 			setCondition(p, plugins.RehearsedCondition, metav1.ConditionUnknown, pinnedReason, fmt.Sprintf("spec.revision names revision %s, which needs no rehearsal", p.Spec.Revision))
 		}
@@ -205,7 +206,7 @@ func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, 
 		if name != p.Spec.Revision {
 			return refusef(unknownRevisionReason, "PluginRevision %s was deleted before it became active: the controller manager makes the accepted revision again; to go back to an earlier one, publish its module again", name)
 		}
-		return refusef(unknownRevisionReason, "spec.revision: there is no PluginRevision %s of this plugin", name)
+		return refusef(unknownRevisionReason, "spec.revision: there is no PluginRevision %s of this plugin: list them with `refractctl plugin status %s`, or unset spec.revision", name, p.Name)
 	case err != nil:
 		return fmt.Errorf("getting PluginRevision %s, %w", name, err)
 	}

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -665,6 +667,26 @@ func TestChangesThatAreTakenBackEndTheirAlerts(t *testing.T) {
 	changeBack()
 	await(t, p, plugins.RehearsedCondition, metav1.ConditionUnknown, "NoCandidate")
 
+	// A change that is refused replaces the candidate. Its approval would have no effect.
+	for condition, change := range map[string]string{
+		plugins.AcceptedCondition: `{"spec":{"config":{"size":"large"}}}`,
+		plugins.FetchedCondition:  `{"spec":{"source":{"configMap":{"key":"missing"}}}}`,
+	} {
+		wait(5)
+		before := p.DeepCopy()
+		cluster.Patch(t, p, change)
+		controllertest.Eventually(t, condition+" to be False", func() error {
+			cluster.Get(t, now, "", p.Name)
+			if !apimeta.IsStatusConditionFalse(now.Status.Conditions, condition) {
+				return fmt.Errorf("the conditions are %+v", now.Status.Conditions)
+			}
+			return nil
+		})
+		now = await(t, p, plugins.RehearsedCondition, metav1.ConditionUnknown, "NoCandidate")
+		assert.Empty(t, now.Status.CandidateRevision)
+		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"config":null,"source":{"configMap":{"key":%q}}}}`, before.Spec.Source.ConfigMap.Key))
+	}
+
 	bad := wait(4)
 	approve(t, p, bad)
 	awaitActive(t, p, bad)
@@ -704,4 +726,35 @@ func TestStatesOfPluginsAreMetrics(t *testing.T) {
 	p = awaitActive(t, p, second)
 	reportState(t, second, a, plugins.RolledBackPlugin, "it failed")
 	awaitMetric(t, manager, p, map[string]float64{"Ready": 1, "RolledBack": 1})
+}
+
+// TestServersThatDoNotAnswer checks that other plugins are decided about while servers do not answer.
+func TestServersThatDoNotAnswer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	var connected atomic.Int32
+	go func() {
+		for {
+			if _, err := listener.Accept(); err != nil {
+				return
+			}
+			connected.Add(1)
+		}
+	}()
+	start(t, func(o *plugin.Options) { o.Sources.StallTimeout = time.Hour })
+	for i := range 6 {
+		p := &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("silent-%d", i)}}
+		p.Spec.Kinds = []string{"Service"}
+		p.Spec.Source.HTTP = &plugins.HTTPSource{URL: "https://" + listener.Addr().String() + "/m.wasm", SHA256: strings.Repeat("0", 64)}
+		cluster.Create(t, p)
+		t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), p) })
+	}
+	controllertest.Eventually(t, "servers that do not answer", func() error {
+		if n := connected.Load(); n < 3 {
+			return fmt.Errorf("%d connections", n)
+		}
+		return nil
+	})
+	await(t, declare(t, assemble(t, manifest, "", hook), nil), plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 }

@@ -33,3 +33,15 @@ func (s semaphore) hold() (acquire func(context.Context) error, release func()) 
 		}
 	}
 }
+
+// tryAcquire acquires the semaphore if this is possible at once. If it returns true, the caller must release the semaphore.
+func (s semaphore) tryAcquire() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s semaphore) release() { <-s }

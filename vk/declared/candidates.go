@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -47,6 +48,9 @@ func (f *Follower) Candidates(ctx context.Context) (candidates []Candidate, err 
 			continue
 		}
 		revision, err := find(p.Status.CandidateRevision)
+		if apierrors.IsNotFound(err) {
+			continue // it was deleted: the candidates of other plugins do not wait until the controller manager makes it again
+		}
 		if err != nil {
 			return nil, fmt.Errorf("getting the candidate of ReflectionPlugin %s, %w", p.Name, err)
 		}

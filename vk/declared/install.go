@@ -185,6 +185,9 @@ func describeEffect(a *activePlugin, s *source.Status) string {
 		missing *pluginrevision.MissingError
 		damaged *pluginrevision.DamagedError
 	)
+	if isRefused(s.Err) {
+		effect += ". Run refractctl plugin rollback " + a.name + ", or publish a module that loads"
+	}
 	if errors.As(s.Err, &missing) || errors.As(s.Err, &damaged) {
 		effect += ". The controller manager stores the module again from its source: see the condition Fetched, or set spec.revision to another PluginRevision"
 	}

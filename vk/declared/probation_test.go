@@ -149,6 +149,10 @@ func TestCandidatesAreRehearsed(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
 	p := l.declare("strip", nil)
+	// The candidate of another plugin was deleted.
+	other := l.declare("another", nil)
+	other.Status.ActiveRevision, other.Status.CandidateRevision = "", "another-9"
+	l.must(l.admin.Status().Update(t.Context(), other))
 	changed := make(chan struct{}, 1)
 	f := l.follower(func(o *Options) {
 		o.Changed = func() {

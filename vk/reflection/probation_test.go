@@ -85,7 +85,7 @@ func TestNewSkipsRemoveNothing(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	p := l.promote(first, second)
 	l.copies(p, 6, 7)
-	l.Event(l.Namespace, "ConfigMap", "map-0", failure.PluginRemovalHeldReason, "maxRemoved")
+	l.Event(l.Namespace, "ConfigMap", "map-0", failure.PluginRemovalHeldReason, "shorten spec.rollout.probation")
 	for _, write := range l.Remote.Writes(t) {
 		require.NotRegexp(t, "^delete", write)
 	}

@@ -156,8 +156,7 @@ type HeldError struct {
 // for every attempt.
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("the copy is not removed yet, because only revision %s of plugin %s skips the object: the removal is held until %s, the end of the probation. "+
-		"Raise spec.rollout.rehearsal.maxRemoved of the ReflectionPlugin, or shorten spec.rollout.probation, to remove it earlier, "+
-		"or roll the plugin back to keep it", e.Revision, e.Plugin, e.Until.UTC().Format(time.RFC3339))
+		"To remove it earlier, shorten spec.rollout.probation of the ReflectionPlugin; to keep it, roll the plugin back", e.Revision, e.Plugin, e.Until.UTC().Format(time.RFC3339))
 }
 
 var heldDesc = prometheus.NewDesc("refract_plugin_removals_held", "Copies that are not removed although a plugin skips their objects, because its revision is on probation.", []string{"plugin", "revision"}, nil)

@@ -56,7 +56,7 @@ func (f *findings) add(kind string, c *engine.Comparison) {
 		return
 	}
 	f.counts.Objects++
-	f.addConflicts(kind, c.Conflicts)
+	f.addConflicts(kind, c)
 	if c.Varies {
 		f.counts.NotDeterministic++
 		f.addExample(kind, c.Key, plugins.NotDeterministicOutcome, "")
@@ -150,10 +150,14 @@ func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (chang
 // addConflicts counts the candidate's changes that a later plugin overwrites, and the changes of earlier plugins that the
 // candidate overwrites. Each path counts once per object. Overwriting a default plugin is no conflict, because this is
 // what later plugins are for.
-func (f *findings) addConflicts(kind string, conflicts []host.Conflict) {
+func (f *findings) addConflicts(kind string, compared *engine.Comparison) {
 	seen := map[plugins.RehearsedConflict]bool{}
-	for _, c := range conflicts {
-		counted := plugins.RehearsedConflict{Kind: kind, Path: cut(withoutIndices(c.Path), longestPath), Plugin: c.Then}
+	var current any
+	if compared.Outgoing != nil {
+		current = compared.Outgoing.Before.Content
+	}
+	for _, c := range compared.Conflicts {
+		counted := plugins.RehearsedConflict{Kind: kind, Path: cut(publicPath(c.Path, current), longestPath), Plugin: c.Then}
 		switch name, _ := defaults.Default(kind); {
 		case c.First == f.candidate.Plugin:
 		case c.Then == f.candidate.Plugin && c.First != name:
@@ -205,7 +209,8 @@ func (f *findings) result() *plugins.PluginRehearsalResult {
 	return &result
 }
 
-// differingPaths returns the paths at which the values differ, without the indices of list elements. If two lists have
+// differingPaths returns the paths at which the values differ, without the indices of list elements and without keys that the
+// plugin has chosen. If two lists have
 // different lengths, each additional element is compared with a missing value.
 func differingPaths(before, after any) map[string]struct{} {
 	found := map[string]struct{}{}
@@ -223,7 +228,8 @@ func addDiffering(found map[string]struct{}, path string, before, after any) {
 		}
 		maps.Copy(keys, b)
 		for key := range keys {
-			addDiffering(found, join(path, key), a[key], b[key])
+			_, isCurrent := a[key]
+			addDiffering(found, join(path, publicKey(key, isCurrent)), a[key], b[key])
 		}
 		return
 	}

@@ -22,11 +22,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-var index = regexp.MustCompile(`\[[0-9]+\]`)
-
-// withoutIndices removes the indices of list elements from a path. Keys that consist of digits are kept, because they
-// are not in brackets.
-func withoutIndices(path string) string { return index.ReplaceAllString(path, "[]") }
+// index matches the index of a list element in a path.
+var index = regexp.MustCompile(`^[0-9]+$`)
 
 // equal reports whether two values are equal. An empty map or list equals a missing value.
 func equal(a, b any) bool {

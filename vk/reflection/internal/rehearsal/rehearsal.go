@@ -101,8 +101,8 @@ func sample(keys []queue.Key, n int) []queue.Key {
 	return chosen
 }
 
-// describeError describes the failure of a plugin. It omits the plugin's own text, which may contain values of the
-// object.
+// describeError describes the failure of a plugin. It omits the plugin's own text and keys that it has chosen, which may contain
+// values of the object.
 func describeError(err error) string {
 	var (
 		guard *host.GuardError
@@ -111,7 +111,11 @@ func describeError(err error) string {
 		held  *host.HeldError
 	)
 	switch {
-	case errors.As(err, &guard), errors.As(err, &fuel), errors.As(err, &limit), errors.As(err, &held):
+	case errors.As(err, &guard):
+		public := *guard
+		public.Path = publicPath(guard.Path, nil)
+		return public.Error()
+	case errors.As(err, &fuel), errors.As(err, &limit), errors.As(err, &held):
 		return err.Error()
 	}
 	_, reason := failure.Classify(err)
