@@ -117,8 +117,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"enable granting ranges and addresses to Networks, IPs and Configurations, as Liqo's IPAM does; "+
 			"do not use it with Liqo's network module")
 	flags.StringSliceVar(&o.reservedCIDRs, "reserved-cidrs", nil,
-		"CIDRs that peers do not get, such as those of databases outside of this cluster; peers that ask for them get others; "+
-			"ranges that were granted before stay (needs --enable-network-addresses)")
+		"CIDRs that are not granted, such as those of databases outside of this cluster; peers that ask for them, and the external range, "+
+			"get others; ranges that were granted before stay (needs --enable-network-addresses)")
 	flags.BoolVar(&o.gateways, "enable-gateways", false,
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")

@@ -38,7 +38,7 @@ type Options struct {
 	Enabled bool
 	// OwnRanges returns the ranges of nodes, pods and Services of this cluster.
 	OwnRanges func() (ipmap.Ranges, error)
-	// Reserved are further ranges that peers must not get, although no object of this cluster is in them.
+	// Reserved are further ranges that are not granted, although no object of this cluster is in them.
 	Reserved ipmap.Ranges
 	// FollowOwnRanges registers a function that is called when the result of OwnRanges changes.
 	FollowOwnRanges func(func())

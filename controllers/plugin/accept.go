@@ -235,7 +235,7 @@ func refuseKind(kind string, manifest *plugins.PluginManifest) error {
 // describeLeftOut names kinds of the module that "*" in spec.kinds does not include. It returns an empty text if there are none.
 func describeLeftOut(kinds []string, manifest *plugins.PluginManifest) string {
 	if slices.Contains(kinds, "*") && slices.Contains(manifest.Kinds, "Secret") && !slices.Contains(kinds, "Secret") {
-		return "; * in spec.kinds does not include Secrets, which the module is also for: name Secret, too, if it should run on them"
+		return `; "*" in spec.kinds does not include Secrets: add Secret to run the module on them as well`
 	}
 	return ""
 }

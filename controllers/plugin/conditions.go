@@ -15,6 +15,7 @@ import (
 const (
 	// Reasons of the condition Fetched.
 	fetchedReason = "Fetched"
+	waitingReason = "Waiting"
 	// Reasons of the conditions Verified and Accepted.
 	signedReason           = "Signed"
 	unsignedReason         = "Unsigned"

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -27,8 +28,8 @@ const (
 	// later after its registry has recovered. Shorter delays burden a registry that has problems.
 	minRetryDelay = 10 * time.Second
 	maxRetryDelay = 10 * time.Minute
-	// contactInterval is the delay after which a plugin asks again whether it may contact its server. With a longer interval,
-	// it is fetched later while servers of other plugins do not answer.
+	// contactInterval is the delay before the next attempt while too many other plugins wait for their servers. With a longer
+	// interval, a plugin is fetched later.
 	contactInterval = time.Second
 	// minFetchDelay is the delay before a fetch that is overdue. It must not be 0, because 0 means that no fetch is
 	// planned.
@@ -51,35 +52,46 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (a
 		again, err := c.stop(p, err)
 		return "", again, err
 	}
+	last := p.Status.Source
 	known := sourceStatus(p, decision)
+	isChanged := known != last
 	m := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
 	acquire, release := c.fetching.hold()
 	defer release()
 	again = min(c.untilNextTry(p, known), c.options.Recheck)
-	switch isServer := p.Spec.Source.ConfigMap == nil; {
+	end, isFree := func() {}, true
+	if again <= 0 {
+		end, isFree = c.contact(p, m)
+	}
+	defer end()
+	switch {
 	case again > 0:
-	case isServer && !c.contacts.tryAcquire():
+	case !isFree && m.digest == "":
+		p.Status.Source = last // so that the next attempt knows that the source has changed
+		return "", contactInterval, nil
+	case !isFree:
 		again = contactInterval
 	default:
-		if isServer {
-			defer c.contacts.release()
-		}
-		fetching, end := c.watchDuringFetch(ctx, p)
+		fetching, endFetch := c.watchDuringFetch(ctx, p)
 		obtained, err := c.obtain(fetching, p, m, decision, acquire)
+		endFetch()
 		end()
 		switch {
 		case err == nil:
 			m, again = obtained, c.untilResolved(p)
 		case errors.Is(context.Cause(fetching), errInterrupted):
+			p.Status.Source = last
 			return "", interruptInterval, nil
 		default:
 			if again, err = c.stop(p, err); err != nil {
 				return "", again, err
 			}
+			if isChanged {
+				dropCandidate(p)
+			}
 		}
 	}
 	if m.digest == "" {
-		dropCandidate(p)
 		return "", again, nil
 	}
 	// The settings are applied to the stored module even while the source fails.
@@ -103,8 +115,24 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (a
 	return revision.Name, again, nil
 }
 
-// dropCandidate removes the candidate of an earlier source or of earlier settings, because the present ones were refused. Otherwise
-// its approval would be asked for, and would have no effect.
+// contact reserves the right to wait for the server of a source until end is called, which may happen more than once. isFree is false
+// while others have all of these rights. Sources whose module is known, and ConfigMaps, need none.
+func (c *Controller) contact(p *plugins.ReflectionPlugin, known *module) (end func(), isFree bool) {
+	if p.Spec.Source.ConfigMap != nil || known.digest != "" && (p.Spec.Source.OCI == nil || !c.isResolutionDue(p)) {
+		return func() {}, true
+	}
+	if !c.contacts.tryAcquire() {
+		if known.digest == "" {
+			setCondition(p, plugins.FetchedCondition, metav1.ConditionUnknown, waitingReason,
+				fmt.Sprintf("waiting for the end of other fetches: %d plugins wait for their servers", maxContacts))
+		}
+		return func() {}, false
+	}
+	return sync.OnceFunc(c.contacts.release), true
+}
+
+// dropCandidate removes the candidate of an earlier source or of earlier settings after the present ones were not accepted.
+// Otherwise its approval would be asked for, and would have no effect.
 func dropCandidate(p *plugins.ReflectionPlugin) {
 	if p.Status.CandidateRevision == "" {
 		return
@@ -112,7 +140,7 @@ func dropCandidate(p *plugins.ReflectionPlugin) {
 	p.Status.CandidateRevision = ""
 	if isRehearsalOpen(p) {
 		setCondition(p, plugins.RehearsedCondition, metav1.ConditionUnknown, noCandidateReason,
-			"there is no candidate, because the present source or settings are refused: see the conditions Fetched, Verified and Accepted")
+			"there is no candidate, because the present source or settings were not accepted: see the conditions Fetched, Verified and Accepted")
 	}
 }
 

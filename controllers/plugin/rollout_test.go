@@ -728,25 +728,31 @@ func TestStatesOfPluginsAreMetrics(t *testing.T) {
 	awaitMetric(t, manager, p, map[string]float64{"Ready": 1, "RolledBack": 1})
 }
 
-// TestServersThatDoNotAnswer checks that other plugins are decided about while servers do not answer.
+// TestServersThatDoNotAnswer checks that other plugins are reconciled while servers do not answer.
 func TestServersThatDoNotAnswer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	var connected atomic.Int32
 	go func() {
+		var silent []net.Conn // a connection that nothing refers to would be closed
 		for {
-			if _, err := listener.Accept(); err != nil {
-				return
+			connection, err := listener.Accept()
+			if err != nil {
+				break
 			}
+			silent = append(silent, connection)
 			connected.Add(1)
+		}
+		for _, connection := range silent {
+			_ = connection.Close()
 		}
 	}()
 	start(t, func(o *plugin.Options) { o.Sources.StallTimeout = time.Hour })
 	for i := range 6 {
 		p := &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("silent-%d", i)}}
 		p.Spec.Kinds = []string{"Service"}
-		p.Spec.Source.HTTP = &plugins.HTTPSource{URL: "https://" + listener.Addr().String() + "/m.wasm", SHA256: strings.Repeat("0", 64)}
+		p.Spec.Source.OCI = &plugins.OCISource{Image: listener.Addr().String() + "/m:1"}
 		cluster.Create(t, p)
 		t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), p) })
 	}

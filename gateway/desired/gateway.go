@@ -342,7 +342,7 @@ func gatewayTable(r ranges, e end, mtu int, p Peering, mappings map[netip.Addr]n
 			{Name: targetsSet, Ranges: targetRanges(mappings)}},
 		Maps: []netstate.AddressMap{{Name: mappingsMap, Entries: mappings}},
 		Chains: []netstate.Chain{
-			// VXLAN has another source port for each connection inside. The kernel would track it in addition to the connection.
+			// Each inner connection has its own VXLAN source port, so the kernel would track the outer flow as well.
 			{Name: "raw", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -300, Rules: []netstate.Rule{
 				{In: VXLANLink, Action: accept}, {In: TunnelLink, Action: accept},
 				{Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},

@@ -209,11 +209,14 @@ func readWay(present netstate.State, uid types.UID) (way, bool) {
 	return w, w.pod.IsValid() && len(w.ranges.remote) > 0
 }
 
-// state returns the configuration for the paths to the peers. It is empty if nothing needs it, so that nothing remains on nodes
-// after the last peer was removed, even if the agents are removed with it.
+// state returns the configuration for the paths to the peers. Without a peer, it contains only what translates addresses of home, if
+// there are any, so that nothing remains on nodes after the last peer was removed, also if the agents are removed later.
 func (h Host) state(ways []way) netstate.State {
-	if len(ways) == 0 && h.Home == nil {
-		return netstate.State{}
+	if len(ways) == 0 {
+		if h.Home == nil || len(h.Home.Pods) == 0 && len(h.Home.Ports) == 0 {
+			return netstate.State{}
+		}
+		return netstate.State{Table: nodeTable(h, nodeSets{hosts: hostRanges(h.Nodes)})}
 	}
 	state := netstate.State{
 		Links: []netstate.Link{vxlan(h.MTU, nodeMAC(h.Name))},

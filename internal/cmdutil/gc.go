@@ -42,9 +42,9 @@ func SpareGC(ctx context.Context, share int64) {
 }
 
 const (
-	// MemoryShare is the share of processes whose memory is objects in caches.
+	// MemoryShare is the share, in per cent, of the container's memory limit that Go may use in processes with large caches.
 	MemoryShare = 90
-	// GatewayMemoryShare is the share of a gateway. WireGuard in the process fills the memory that it may have with packets, so
+	// GatewayMemoryShare is that of a gateway. WireGuard in the process fills the memory that it may have with packets, so
 	// that little remains for everything else.
 	GatewayMemoryShare = 60
 )

@@ -29,6 +29,8 @@ type Candidate struct {
 	LeadsShared bool
 	// IsForProvider reports whether the candidate applies to this provider. If not, Plugins does not contain it.
 	IsForProvider bool
+	// Declared are the paths that the manifests of these plugins declare (writes).
+	Declared []string
 	// Plugins is an argument for Chains.NewCandidate or Chains.Declare.
 	Plugins []source.Declared
 }
@@ -69,6 +71,9 @@ func (f *Follower) Candidates(ctx context.Context) (candidates []Candidate, err 
 			set = append(set, activePlugin{name: p.Name, uid: p.UID, revision: revision.Name, spec: &revision.Spec})
 		}
 		slices.SortFunc(set, func(a, b activePlugin) int { return strings.Compare(a.name, b.name) })
+		for _, a := range set {
+			c.Declared = append(c.Declared, a.spec.Manifest.Writes...)
+		}
 		c.Plugins = f.declareAll(ctx, set)
 		candidates = append(candidates, c)
 	}

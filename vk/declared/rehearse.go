@@ -162,7 +162,7 @@ func (f *Follower) rehearseOne(ctx context.Context, chains CandidateChains, c *C
 		f.reportCandidate(c, plugins.RehearsingPlugin, RehearsingReason, "the objects of this virtual node are being evaluated", nil)
 	}
 	result, err := f.untilChanged(ctx, c, changed, func(ctx context.Context) (*plugins.PluginRehearsalResult, error) {
-		return rehearse(ctx, reflection.PluginCandidate{Plugin: c.Plugin, Against: c.Active, Kinds: kindsOf(next.Changed()), Next: next.Registry()})
+		return rehearse(ctx, reflection.PluginCandidate{Plugin: c.Plugin, Against: c.Active, Kinds: kindsOf(next.Changed()), Declared: c.Declared, Next: next.Registry()})
 	})
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errSuperseded):

@@ -109,7 +109,7 @@ func (l *declaredLab) candidate(all ...source.Declared) reflection.PluginCandida
 		require.NoError(l, s.Err)
 	}
 	l.Cleanup(func() { next.Close(context.Background()) })
-	c := reflection.PluginCandidate{Plugin: "team", Against: "team-1", Next: next.Registry()}
+	c := reflection.PluginCandidate{Plugin: "team", Against: "team-1", Declared: []string{"metadata.labels.by"}, Next: next.Registry()}
 	for _, key := range next.Changed() {
 		c.Kinds = append(c.Kinds, key.Kind)
 	}

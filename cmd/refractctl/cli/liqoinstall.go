@@ -32,7 +32,7 @@ func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&l.annotations, "global-annotations", nil, "annotations of all objects of the chart, as KEY=VALUE (common.globalAnnotations)")
 	flags.StringSliceVar(&l.pods, "pod-cidr", nil, "range of the pods of this cluster, if nodes do not say it (tenants.ownCIDRs)")
 	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
-	flags.StringSliceVar(&l.reserved, "reserved-subnets", nil, "ranges that peers do not get, such as those of databases outside of this cluster (networking.addresses.reservedCIDRs)")
+	flags.StringSliceVar(&l.reserved, "reserved-subnets", nil, "ranges that peers do not get, such as those of databases outside of this cluster (networking.addresses.reservedCIDRs; for --network=gateway)")
 }
 
 // setNetwork sets the values of the network. Values that a network does not need are reset, because those of earlier installs are

@@ -122,6 +122,8 @@ func (m *Manager) Queued() (waiting int, evaluated uint64) {
 type Comparison struct {
 	Key     queue.Key
 	HasCopy bool
+	// Object is the content of the object before any plugin runs. It must not be changed.
+	Object map[string]any
 	// Outgoing and Incoming are nil if the chain does not run on the object.
 	Outgoing, Incoming *Pair
 	// Conflicts are edits of a plugin of the next chains that a later one overwrites.
@@ -193,7 +195,7 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plu
 		return nil, err
 	}
 	in := k.r.handler.Inputs(s, local)
-	c := &Comparison{Key: key}
+	c := &Comparison{Key: key, Object: local.Object}
 	copied, going := s.PeekCopy(key.Name)
 	c.HasCopy = copied != nil && !going
 	if c.Outgoing, err = p.pair(ctx, s, host.Outgoing, in.Outgoing, local, plugin, c); err != nil {

@@ -41,34 +41,37 @@ func addFieldNames(t reflect.Type, names map[string]bool, visited map[reflect.Ty
 	}
 }
 
-// publicKey returns a key that may be shown in a report. Reports contain no values of objects, but a plugin can make a key
-// of a value. So a key that is neither in the current result nor a field of Kubernetes is replaced by anyKey.
-func publicKey(key string, isCurrent bool) string {
-	if isCurrent || fieldNames()[key] {
+// publicKey returns a key of the value at a path, as a report may show it. Reports contain no values of objects, but a plugin can make
+// a key of a value. So a key is replaced by anyKey, unless the object has it before any plugin runs, it is a field of Kubernetes, or
+// plugins declare its path, because manifests are written before their plugins see objects.
+func (f *findings) publicKey(path, key string, isOfObject bool) string {
+	if isOfObject || fieldNames()[key] || f.declared[join(path, key)] {
 		return key
 	}
 	return anyKey
 }
 
-// publicPath returns a path that may be shown in a report. current is the current result for the object, or nil.
-func publicPath(path string, current any) string {
+// publicPath returns a path as a report may show it; see publicKey. object is the object before any plugin runs, or nil.
+func (f *findings) publicPath(path string, object any) string {
 	segments, err := document.ParsePath(path)
 	if err != nil {
 		return "[" + anyKey + "]"
 	}
 	public := ""
 	for _, s := range segments {
-		fields, _ := current.(map[string]any)
-		value, isCurrent := fields[s.Key]
-		if list, isList := current.([]any); isList || index.MatchString(s.Key) {
-			public += "[]"
-			current = nil
-			if len(list) > 0 {
-				current = list[0]
-			}
+		if list, isList := object.([]any); isList || index.MatchString(s.Key) {
+			public, object = public+"[]", element(list, 0)
 			continue
 		}
-		public, current = join(public, publicKey(s.Key, isCurrent)), value
+		value, isOfObject := fieldOf(object, s.Key)
+		public, object = join(public, f.publicKey(public, s.Key, isOfObject)), value
 	}
 	return public
+}
+
+// fieldOf returns a field of a value, which may be anything, and whether it exists.
+func fieldOf(value any, key string) (any, bool) {
+	fields, _ := value.(map[string]any)
+	found, exists := fields[key]
+	return found, exists
 }

@@ -33,6 +33,8 @@ const mostCounted = 4096
 // findings collects the differences that the rehearsal of a candidate has found.
 type findings struct {
 	candidate Candidate
+	// declared contains the paths in Candidate.Declared.
+	declared  map[string]bool
 	counts    plugins.PluginRehearsalResult
 	paths     map[plugins.RehearsedPath]int64
 	conflicts map[plugins.RehearsedConflict]int64
@@ -40,7 +42,11 @@ type findings struct {
 }
 
 func newFindings(c Candidate) *findings {
-	return &findings{candidate: c, counts: plugins.PluginRehearsalResult{Against: c.Against},
+	declared := map[string]bool{}
+	for _, path := range c.Declared {
+		declared[path] = true
+	}
+	return &findings{candidate: c, declared: declared, counts: plugins.PluginRehearsalResult{Against: c.Against},
 		paths: map[plugins.RehearsedPath]int64{}, conflicts: map[plugins.RehearsedConflict]int64{}, examples: map[plugins.RehearsalOutcome][]plugins.RehearsedObject{}}
 }
 
@@ -49,7 +55,7 @@ func (f *findings) add(kind string, c *engine.Comparison) {
 	if held := heldError(c); held != nil {
 		f.counts.Objects++
 		f.counts.Errors++
-		f.addExample(kind, c.Key, plugins.ErrorOutcome, describeError(held))
+		f.addExample(kind, c.Key, plugins.ErrorOutcome, f.describeError(held, c.Object))
 		return
 	}
 	if !f.touches(c.Outgoing) && !f.touches(c.Incoming) {
@@ -68,7 +74,7 @@ func (f *findings) add(kind string, c *engine.Comparison) {
 		}
 		if err := failureOf(pair); err != nil {
 			f.counts.Errors++
-			f.addExample(kind, c.Key, plugins.ErrorOutcome, describeError(err))
+			f.addExample(kind, c.Key, plugins.ErrorOutcome, f.describeError(err, c.Object))
 			return
 		}
 		switch {
@@ -79,7 +85,7 @@ func (f *findings) add(kind string, c *engine.Comparison) {
 			return
 		case pair == c.Outgoing && pair.After.Skipped: // the object has no copy, and the candidate skips it
 		default:
-			changed = f.addPaths(kind, pair, c.HasCopy) || changed
+			changed = f.addPaths(kind, pair, c) || changed
 		}
 	}
 	if !changed {
@@ -130,19 +136,19 @@ func (f *findings) touches(pair *engine.Pair) bool {
 
 // addPaths counts the paths that differ, and reports whether the copy would change. Fields that are immutable in a
 // running pod do not count as a change of its copy.
-func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (changes bool) {
+func (f *findings) addPaths(kind string, pair *engine.Pair, c *engine.Comparison) (changes bool) {
 	before, after := &pair.Before, &pair.After
 	if before.Content == nil || after.Content == nil {
 		return true // all fields differ if the object failed or was skipped in one evaluation
 	}
-	changeable := differingPaths(before.Changeable, after.Changeable)
-	for path := range differingPaths(before.Content, after.Content) {
+	changeable := f.differingPaths(before.Changeable, after.Changeable, c.Object)
+	for path := range f.differingPaths(before.Content, after.Content, c.Object) {
 		_, can := changeable[path]
 		counted := plugins.RehearsedPath{Kind: kind, Path: cut(path, longestPath), NewPodsOnly: !can}
 		if f.paths[counted] > 0 || len(f.paths) < mostCounted {
 			f.paths[counted]++
 		}
-		changes = changes || can || !hasCopy
+		changes = changes || can || !c.HasCopy
 	}
 	return changes
 }
@@ -152,12 +158,8 @@ func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (chang
 // what later plugins are for.
 func (f *findings) addConflicts(kind string, compared *engine.Comparison) {
 	seen := map[plugins.RehearsedConflict]bool{}
-	var current any
-	if compared.Outgoing != nil {
-		current = compared.Outgoing.Before.Content
-	}
 	for _, c := range compared.Conflicts {
-		counted := plugins.RehearsedConflict{Kind: kind, Path: cut(publicPath(c.Path, current), longestPath), Plugin: c.Then}
+		counted := plugins.RehearsedConflict{Kind: kind, Path: cut(f.publicPath(c.Path, compared.Object), longestPath), Plugin: c.Then}
 		switch name, _ := defaults.Default(kind); {
 		case c.First == f.candidate.Plugin:
 		case c.Then == f.candidate.Plugin && c.First != name:
@@ -209,16 +211,16 @@ func (f *findings) result() *plugins.PluginRehearsalResult {
 	return &result
 }
 
-// differingPaths returns the paths at which the values differ, without the indices of list elements and without keys that the
-// plugin has chosen. If two lists have
-// different lengths, each additional element is compared with a missing value.
-func differingPaths(before, after any) map[string]struct{} {
+// differingPaths returns the paths at which the values differ, without the indices of list elements, as a report may show them; see
+// publicKey. If two lists have different lengths, each additional element is compared with a missing value. object is the object
+// before any plugin runs.
+func (f *findings) differingPaths(before, after, object any) map[string]struct{} {
 	found := map[string]struct{}{}
-	addDiffering(found, "", before, after)
+	f.addDiffering(found, "", before, after, object)
 	return found
 }
 
-func addDiffering(found map[string]struct{}, path string, before, after any) {
+func (f *findings) addDiffering(found map[string]struct{}, path string, before, after, object any) {
 	a, mapBefore := before.(map[string]any)
 	b, mapAfter := after.(map[string]any)
 	if (mapBefore || before == nil) && (mapAfter || after == nil) && (mapBefore || mapAfter) && len(a)+len(b) > 0 {
@@ -228,16 +230,17 @@ func addDiffering(found map[string]struct{}, path string, before, after any) {
 		}
 		maps.Copy(keys, b)
 		for key := range keys {
-			_, isCurrent := a[key]
-			addDiffering(found, join(path, publicKey(key, isCurrent)), a[key], b[key])
+			value, isOfObject := fieldOf(object, key)
+			f.addDiffering(found, join(path, f.publicKey(path, key, isOfObject)), a[key], b[key], value)
 		}
 		return
 	}
 	c, listBefore := before.([]any)
 	d, listAfter := after.([]any)
 	if (listBefore || before == nil) && (listAfter || after == nil) && (listBefore || listAfter) && len(c)+len(d) > 0 {
+		elements, _ := object.([]any)
 		for i := range max(len(c), len(d)) {
-			addDiffering(found, path+"[]", element(c, i), element(d, i))
+			f.addDiffering(found, path+"[]", element(c, i), element(d, i), element(elements, i))
 		}
 		return
 	}

@@ -42,6 +42,8 @@ type Candidate struct {
 	Against string
 	// Kinds are the kinds (Kind.Name) whose chains contain the plugin.
 	Kinds []string
+	// Declared are the paths that the manifests of all plugins of the next chains declare (writes).
+	Declared []string
 	// Next runs the complete chains, including the new revision.
 	Next mutation.Runner
 }
@@ -101,9 +103,9 @@ func sample(keys []queue.Key, n int) []queue.Key {
 	return chosen
 }
 
-// describeError describes the failure of a plugin. It omits the plugin's own text and keys that it has chosen, which may contain
-// values of the object.
-func describeError(err error) string {
+// describeError describes the failure of a plugin on an object. It omits the plugin's own text and keys that it has chosen, which may
+// contain values of the object.
+func (f *findings) describeError(err error, object any) string {
 	var (
 		guard *host.GuardError
 		fuel  *host.OutOfFuelError
@@ -113,7 +115,7 @@ func describeError(err error) string {
 	switch {
 	case errors.As(err, &guard):
 		public := *guard
-		public.Path = publicPath(guard.Path, nil)
+		public.Path = f.publicPath(guard.Path, object)
 		return public.Error()
 	case errors.As(err, &fuel), errors.As(err, &limit), errors.As(err, &held):
 		return err.Error()
