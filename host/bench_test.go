@@ -59,7 +59,7 @@ func BenchmarkHost(b *testing.B) {
 	})
 }
 
-// BenchmarkSecondPlugin reports what a second plugin that does nothing costs on the chain of a default plugin (extra-ns). Short blocks
+// BenchmarkSecondPlugin reports the cost of a second plugin that does nothing, on the chain of a default plugin (extra-ns). Short blocks
 // of runs with and without it alternate, because the speed of a machine changes more within a second than the plugin costs.
 func BenchmarkSecondPlugin(b *testing.B) {
 	h := newHost(b)

@@ -132,7 +132,7 @@ func (c *Controller) contact(p *plugins.ReflectionPlugin, known *module) (end fu
 }
 
 // dropCandidate removes the candidate of an earlier source or of earlier settings after the present ones were not accepted.
-// Otherwise its approval would be asked for, and would have no effect.
+// Otherwise it would wait for an approval that has no effect.
 func dropCandidate(p *plugins.ReflectionPlugin) {
 	if p.Status.CandidateRevision == "" {
 		return

@@ -44,8 +44,8 @@ func SpareGC(ctx context.Context, share int64) {
 const (
 	// MemoryShare is the share, in per cent, of the container's memory limit that Go may use in processes with large caches.
 	MemoryShare = 90
-	// GatewayMemoryShare is that of a gateway. WireGuard in the process fills the memory that it may have with packets, so
-	// that little remains for everything else.
+	// GatewayMemoryShare is lower, because WireGuard in the process fills the memory that Go may use with packets, and the
+	// buffers of the kernel need the rest.
 	GatewayMemoryShare = 60
 )
 

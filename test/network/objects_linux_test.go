@@ -220,9 +220,8 @@ func TestPodsByObjects(t *testing.T) {
 		})
 		rules, err := rome.node.Links().RuleList(unix.AF_INET)
 		require.NoError(t, err)
-		require.Len(t, rules, 3, "those of the kernel")
+		require.Len(t, rules, 3, "the kernel has three rules of its own")
 	})
-
 	for _, s := range []*site{rome, milan} {
 		audit, err := os.ReadFile(s.control.AuditLogPath())
 		require.True(t, err == nil || os.IsNotExist(err), err)

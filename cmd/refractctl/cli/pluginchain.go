@@ -168,7 +168,7 @@ func (s *chainScope) findRunning(p *declaredPlugin) *plugins.PluginRevision {
 	return active
 }
 
-// entry returns what the virtual node of the scope has reported about a revision, or nil.
+// entry returns the report of the virtual node of the scope about a revision, or nil if there is none.
 func (s *chainScope) entry(revision *plugins.PluginRevision) *plugins.VirtualNodePlugin {
 	for i := range revision.Status.VirtualNodes {
 		if entry := &revision.Status.VirtualNodes[i]; entry.Name == s.node {

@@ -12,6 +12,7 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 	defaults "github.com/refract-project/refract/plugins"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
@@ -33,7 +34,7 @@ const mostCounted = 4096
 // findings collects the differences that the rehearsal of a candidate has found.
 type findings struct {
 	candidate Candidate
-	// declared contains the paths in Candidate.Declared.
+	// declared contains the paths in Candidate.Declared, written as join writes them.
 	declared  map[string]bool
 	counts    plugins.PluginRehearsalResult
 	paths     map[plugins.RehearsedPath]int64
@@ -43,7 +44,12 @@ type findings struct {
 
 func newFindings(c Candidate) *findings {
 	declared := map[string]bool{}
-	for _, path := range c.Declared {
+	for _, text := range c.Declared {
+		segments, _ := document.ParsePath(text) // a manifest with an invalid path is refused
+		path := ""
+		for _, s := range segments {
+			path = join(path, s.Key)
+		}
 		declared[path] = true
 	}
 	return &findings{candidate: c, declared: declared, counts: plugins.PluginRehearsalResult{Against: c.Against},

@@ -32,7 +32,7 @@ func TestReportsContainNoValues(t *testing.T) {
 	compared := &engine.Comparison{Outgoing: pair, HasCopy: true, Object: content(map[string]any{"known": "1"}, nil), Conflicts: []host.Conflict{
 		{First: "p", Then: "q", Path: "metadata.annotations[x/" + password + "]"}, {First: "p", Then: "q", Path: "metadata.annotations.known"},
 	}}
-	f := newFindings(Candidate{Plugin: "p", Declared: []string{"metadata.annotations.declared"}})
+	f := newFindings(Candidate{Plugin: "p", Declared: []string{"metadata.annotations[declared]"}})
 	require.True(t, f.addPaths("Secret", pair, compared))
 	f.addConflicts("Secret", compared)
 	denied := &host.GuardError{Plugin: "p", Hook: host.Outgoing, Path: "metadata.labels[x/" + password + "]", Rule: "it is not in writes"}
