@@ -5,6 +5,7 @@ package charts
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,6 +130,49 @@ func TestKubeletAccounts(t *testing.T) {
 		given["tenants"] = map[string]any{"admissionPolicies": false}
 		_, err := render(t, given)
 		assert.ErrorContains(t, err, "offloading.createServiceAccounts needs tenants.admissionPolicies")
+	}
+}
+
+// TestProvidersAreJoined checks that the controller manager has the permissions to join providers by Liqo's protocol only
+// if the values say so, and only under the policies. They include those to create the ServiceAccounts of the virtual
+// kubelets.
+func TestProvidersAreJoined(t *testing.T) {
+	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}
+	want := grants(slices.Concat(manager.Identities(), manager.KubeletAccounts()))
+	for _, enabled := range []bool{true, false} {
+		given := values(t, "pair")
+		given["authentication"] = map[string]any{"joinProviders": enabled}
+		rendered := objects(t, given)
+		found := map[string]any{}
+		for _, object := range rendered {
+			if _, ok := want[key(object)]; ok {
+				found[key(object)] = grantOf(object)
+			}
+		}
+		args := get[*appsv1.Deployment](t, rendered, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
+		has := func(name string) bool {
+			return slices.ContainsFunc(rendered, func(object client.Object) bool { return object.GetName() == name })
+		}
+		assert.Equal(t, enabled, slices.Contains(args, "--join-providers"))
+		assert.Equal(t, enabled, slices.Contains(args, "--create-service-accounts"))
+		assert.Equal(t, enabled, has("refract-controller-manager-kubeconfigs"), "the policy")
+		assert.Equal(t, enabled, has(wire.ClusterKeySecret))
+		if !enabled {
+			assert.Empty(t, found)
+			continue
+		}
+		assert.Equal(t, want, found)
+		for remedy, change := range map[string]map[string]any{
+			"needs tenants.admissionPolicies": {"tenants": map[string]any{"admissionPolicies": false}},
+			"needs offloading.enabled":        {"offloading": map[string]any{"enabled": false}, "virtualKubelets": []any{}},
+			"Leave one of them false":         {"adoptLiqo": true},
+		} {
+			refused := values(t, "pair")
+			refused["authentication"] = map[string]any{"joinProviders": true}
+			maps.Copy(refused, change)
+			_, err := render(t, refused)
+			assert.ErrorContains(t, err, remedy)
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ import (
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/gateways"
+	"github.com/refract-project/refract/controllers/identity"
 	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/metrics"
@@ -109,6 +110,9 @@ type Options struct {
 	// Authentication configures the admission of consumers that join as in Liqo. Register sets APIServer.Config and the
 	// callbacks.
 	Authentication authentication.Options
+	// Identities configures how this cluster joins providers by Liqo's protocol. Register sets ClusterID, Installation,
+	// AcceptedLabels, Clock and Failed.
+	Identities identity.Options
 	// ResourceSlices enables the creation of the Quotas of ResourceSlices. Register sets the callbacks.
 	ResourceSlices resourceslice.Options
 	// ResourceOffers configures the resources that this cluster offers to consumers that refractctl peer has joined.
@@ -252,7 +256,10 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
+	joining := o.Identities
+	joining.Enabled = joining.Enabled && hasKind(mgr, auth.ResourceSliceKind) && hasKind(mgr, auth.IdentityKind)
 	negotiations := o.Negotiation
+	negotiations.OwnSlices = joining.Enabled
 	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, failed("negotiation", &offloading.VirtualNode{})
 	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))
 	shares := o.ResourceShares
@@ -282,6 +289,17 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	if requests := o.ResourceRequests; requests.Enabled && hasKind(mgr, auth.ResourceSliceKind) {
 		requests.Clock, requests.Failed = o.Clock, failed("resourcerequest", &auth.ResourceSlice{})
 		controllers = append(controllers, resourcerequest.NewController(c("resourcerequest"), recorder("resourcerequest"), requests))
+	}
+	if joining.Enabled {
+		joining.ClusterID, joining.Installation, joining.AcceptedLabels, joining.Clock = o.ClusterID, o.Installation, o.Negotiation.AcceptedLabels, o.Clock
+		access := identity.NewAccess(c("identity"), live, joining)
+		of := func(name string, kind client.Object) identity.Options {
+			joining.Failed = failed(name, kind)
+			return joining
+		}
+		controllers = append(controllers,
+			identity.NewIdentities(c("identity"), recorder("identity"), access, of("identity", &auth.Identity{})),
+			identity.NewResourceSlices(c("resourceslicesender"), live, recorder("resourceslicesender"), access, of("resourceslicesender", &auth.ResourceSlice{})))
 	}
 	if declared := o.Plugins; declared.Enabled && hasPlugins(mgr) {
 		declared.Namespace, declared.Mapper, declared.Clock, declared.Failed = o.Installation, mgr.GetRESTMapper(), o.Clock, failed("plugin", &plugins.ReflectionPlugin{})

@@ -23,6 +23,7 @@
 //	namespaceoffloading  selects the providers of a namespace
 //	replicator           sends the requests to the providers and returns their status
 //	virtualnode          runs, drains and removes virtual nodes
+//	identity             joins providers by Liqo's protocol, and sends ResourceSlices of this cluster; off by default
 //	resourcerequest      denies ResourceSlices of this cluster that nobody sends to their provider
 //	resourceshare        restores the ResourceSlices of virtual nodes at providers that run Liqo, which delete them in a drain
 //	negotiation          applies the offers of the providers to the virtual nodes

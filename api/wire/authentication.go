@@ -3,7 +3,7 @@
 
 package wire
 
-// Names with which a consumer that runs Liqo joins its provider.
+// Names with which a consumer joins its provider by Liqo's protocol.
 const (
 	// NonceSecret is the name of the Secret, in the tenant namespace of a consumer on the provider, with the nonce
 	// that the consumer must sign. NonceKey is the key of the nonce in the Secret.
@@ -11,6 +11,24 @@ const (
 	NonceKey    = "nonce"
 	// NonceLabel marks the Secret with the nonce.
 	NonceLabel = "liqo.io/nonce"
+	// SignedNonceSecret is the name of the Secret, in the tenant namespace of a provider on the consumer, with the nonce
+	// of the provider (NonceKey). The consumer adds its signature with the key SignedNonceKey.
+	SignedNonceSecret = "liqo-signed-nonce"
+	SignedNonceKey    = "signedNonce"
+	// SignedNonceLabel marks the Secret with the nonce to be signed.
+	SignedNonceLabel = "liqo.io/signed-nonce"
+	// ClusterKeySecret is the name of the Secret, in the namespace of the installation, with the key of this cluster,
+	// with which it authenticates to providers (PrivateKeyField and PublicKeyField, in PEM).
+	ClusterKeySecret = "authentication-keys"
+	// IdentityTypeLabel on a Secret with a kubeconfig is the type of its Identity.
+	IdentityTypeLabel = "liqo.io/identity-type"
+	// ResourceSliceNameLabel on an Identity and on a VirtualNode is the name of its ResourceSlice.
+	ResourceSliceNameLabel = "liqo.io/resourceslice-name"
+	// CreateVirtualNodeAnnotation on a ResourceSlice of the consumer requests a VirtualNode, unless it is "false".
+	CreateVirtualNodeAnnotation = "liqo.io/create-virtual-node"
+	// RenewAnnotation ("true") on an Identity requests a new certificate.
+	RenewAnnotation = "liqo.io/renew"
+
 	// TenantFinalizer is the finalizer that Liqo's controllers set on a Tenant. Refract's controllers do not need it,
 	// and remove it.
 	TenantFinalizer = "tenant.liqo.io/finalizer"

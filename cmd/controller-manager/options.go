@@ -57,7 +57,7 @@ type options struct {
 	homeDomains                            map[string]string
 	drainTimeout                           time.Duration
 	vkTemplate                             string
-	kubeletAccounts                        bool
+	kubeletAccounts, joinProviders         bool
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
@@ -110,6 +110,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.vkTemplate, "vk-options-default-template", "", "VkOptionsTemplate (namespace/name) of VirtualNodes that reference none; if empty, no virtual kubelet is deployed")
 	flags.BoolVar(&o.kubeletAccounts, "create-service-accounts", false,
 		"create the ServiceAccounts of virtual kubelets, with their roles and bindings, for VirtualNodes in the tenant namespace of their provider that have no spec.template, and no VkOptionsTemplate of another namespace than that of this installation")
+	flags.BoolVar(&o.joinProviders, "join-providers", false,
+		"join providers by Liqo's protocol: sign their nonces, write the kubeconfigs of Identities, send ResourceSlices of this cluster, and create VirtualNodes from the answers (needs --create-service-accounts for those to run)")
 	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "how long the drain of a virtual node may take before it is reported as stuck, while it is retried; 0 disables the report")
 	flags.BoolVar(&o.approveServing, "approve-serving-certificates", false, "approve the CertificateSigningRequests of virtual kubelets for their serving certificates (--certificate-type=kubelet)")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")

@@ -22,6 +22,7 @@ import (
 	"github.com/refract-project/refract/controllers/addresses"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/gateways"
+	"github.com/refract-project/refract/controllers/identity"
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/resourceoffer"
@@ -144,6 +145,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		Authentication:             admission,
 		ResourceOffers:             resourceoffer.Options{Enabled: o.authentication.offers, Offer: admission.Offer},
 		TenantAccess:               tenantaccess.Options{Enabled: o.authentication.tenantAccess, RolePrefix: o.authentication.rolePrefix},
+		Identities:                 identity.Options{Enabled: o.joinProviders, RolePrefix: o.authentication.rolePrefix},
 		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		Addresses:                  addresses.Options{Enabled: o.networkAddresses, Reserved: reserved},

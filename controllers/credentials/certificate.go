@@ -11,14 +11,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
@@ -28,17 +25,10 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/remote"
+	"github.com/refract-project/refract/controllers/internal/renewal"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/connection"
-)
-
-const (
-	// renewPollInterval is the interval at which a Renew is read until its certificate is issued. The provider signs
-	// a certificate in less than a second.
-	renewPollInterval = 250 * time.Millisecond
-	// tidyTimeout limits the deletion of a Renew after the certificate was issued.
-	tidyTimeout = 5 * time.Second
 )
 
 // certificateSubject returns the subject of the certificates that this cluster uses to authenticate to its providers.
@@ -65,7 +55,11 @@ func (c *Controller) nextCertificate(ctx context.Context, of providerAccess) (*n
 	if err != nil {
 		return nil, err
 	}
-	signed, err := c.requestCertificate(ctx, of, renew)
+	opened, err := c.newRenewClient(of)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := renewal.Request(ctx, opened, renew)
 	if err != nil {
 		return nil, err
 	}
@@ -111,49 +105,6 @@ func (c *Controller) newRenew(tenant string, key, present crypto.Signer) (*auth.
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: wire.ConsumerRenew, Annotations: map[string]string{wire.RenewalProofAnnotation: base64.StdEncoding.EncodeToString(proof)}},
 		Spec:       auth.RenewSpec{ConsumerClusterID: core.ClusterID(c.options.ClusterID), IdentityType: auth.ControlPlaneIdentityType, PublicKey: public, CSR: csr},
 	}, nil
-}
-
-// requestCertificate sends the Renew to the provider, waits for the certificate, and deletes the Renew.
-func (c *Controller) requestCertificate(ctx context.Context, of providerAccess, renew *auth.Renew) (signed []byte, err error) {
-	opened, err := c.newRenewClient(of)
-	if err != nil {
-		return nil, err
-	}
-	name := client.ObjectKeyFromObject(renew)
-	// A Renew from an interrupted attempt is useless, because its key is lost.
-	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
-		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
-	}
-	// If the response to the creation was lost, the Renew may exist.
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
-		defer cancel()
-		if deleted := client.IgnoreNotFound(opened.Delete(ctx, renew)); deleted != nil && err == nil {
-			err = report.Errorf(report.Provider, "removing Renew %s at the provider, %w", name, deleted)
-		}
-	}()
-	if err := opened.Create(ctx, renew); err != nil {
-		return nil, report.Errorf(report.Provider, "creating Renew %s at the provider, %w", name, err)
-	}
-	err = wait.PollUntilContextCancel(ctx, renewPollInterval, true, func(ctx context.Context) (bool, error) {
-		if err := opened.Get(ctx, name, renew); err != nil {
-			return false, fmt.Errorf("reading Renew %s at the provider, %w", name, err)
-		}
-		if renew.Status.Refusal != "" {
-			return false, fmt.Errorf("the provider refused the renewal: %s", renew.Status.Refusal)
-		}
-		if renew.Status.AuthParams != nil {
-			signed = renew.Status.AuthParams.SignedCRT
-		}
-		return len(signed) > 0, nil
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the provider has not answered Renew %s within %s: its controller manager must run, with authentication.enabled of the chart (%w)", name, renewalTimeout, err)
-	}
-	if err != nil {
-		return nil, report.Errorf(report.Provider, "%w", err)
-	}
-	return signed, nil
 }
 
 // newRenewClient returns a client for the provider that knows the kind Renew and sends no discovery requests.

@@ -41,6 +41,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/remote"
+	"github.com/refract-project/refract/controllers/internal/renewal"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/clientcert"
@@ -89,8 +90,6 @@ const (
 	// minRenewalInterval limits how often credentials with a lifetime of seconds are renewed. A shorter interval floods
 	// the provider with requests.
 	minRenewalInterval = time.Second
-	// renewalTimeout limits the requests to a provider in one renewal.
-	renewalTimeout = 30 * time.Second
 )
 
 // providerAccess contains the current credentials for a provider and a function that requests new ones.
@@ -185,7 +184,7 @@ func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err 
 // renewCredentials requests new credentials, tries them, and stores them, unless the Secret was changed in the
 // meantime.
 func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, secret *corev1.Secret) (until time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
+	ctx, cancel := context.WithTimeout(ctx, renewal.Timeout)
 	defer cancel()
 	next, err := of.next(ctx, of)
 	if err != nil {

@@ -50,6 +50,8 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Settle is the minimum time between two changes of a VirtualNode. 0 means one minute.
 	Settle time.Duration
+	// OwnSlices means that VirtualNodes may belong to ResourceSlices of this cluster (package identity).
+	OwnSlices bool
 	// AcceptedLabels are the labels that every provider may offer. VirtualNodes can list further labels for their
 	// provider.
 	AcceptedLabels negotiation.Acceptance
@@ -127,6 +129,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
+	if owner := metav1.GetControllerOf(vn); c.options.OwnSlices && owner != nil && owner.Kind == auth.ResourceSliceKind {
+		return c.followOwnSlice(ctx, vn)
+	}
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
 	if err := c.live.Get(ctx, key, secret); err != nil {
@@ -150,8 +155,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	switch answer, message := negotiation.AnswerOf(slice); {
 	case answer == negotiation.Denied:
-		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denied ResourceSlice %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, slice.Name, message))
-		return reconcile.Result{RequeueAfter: refreshInterval}, c.note(ctx, vn, answer, message)
+		return c.noteDenial(ctx, vn, slice, message)
 	case answer == "" && c.options.Clock.Since(slice.CreationTimestamp.Time) < answerTimeout:
 		return reconcile.Result{RequeueAfter: answerTimeout}, nil
 	case answer == "":
@@ -160,6 +164,31 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return c.follow(ctx, vn, func(asked corev1.ResourceList) (negotiation.Offer, []string) {
 		return negotiation.Usable(slice, own, asked)
 	})
+}
+
+// followOwnSlice updates a VirtualNode that belongs to a ResourceSlice of this cluster. Package identity copies the
+// provider's answer to the slice.
+func (c *Controller) followOwnSlice(ctx context.Context, vn *offloading.VirtualNode) (reconcile.Result, error) {
+	c.remotes.Drop(client.ObjectKeyFromObject(vn))
+	slice := &auth.ResourceSlice{}
+	if err := c.client.Get(ctx, client.ObjectKeyFromObject(vn), slice); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	switch answer, message := negotiation.AnswerOf(slice); answer {
+	case "":
+		return reconcile.Result{}, nil
+	case negotiation.Denied:
+		return c.noteDenial(ctx, vn, slice, message)
+	}
+	return c.follow(ctx, vn, func(corev1.ResourceList) (negotiation.Offer, []string) {
+		return negotiation.Usable(slice, true, negotiation.RequestedBy(slice))
+	})
+}
+
+// noteDenial reports that the provider has denied the slice of a VirtualNode.
+func (c *Controller) noteDenial(ctx context.Context, vn *offloading.VirtualNode, slice *auth.ResourceSlice, message string) (reconcile.Result, error) {
+	c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denied ResourceSlice %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, slice.Name, message))
+	return reconcile.Result{RequeueAfter: refreshInterval}, c.note(ctx, vn, negotiation.Denied, message)
 }
 
 // list returns the ResourceSlices on a provider, and starts a watch for them. The watch is started only after a
@@ -290,10 +319,14 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(lanes); err != nil {
 		return err
 	}
-	return builder.ControllerManagedBy(mgr).
+	b := builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&offloading.VirtualNode{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
-		WatchesRawSource(source.Channel(c.remotes.Events(), &handler.EnqueueRequestForObject{})).
-		Complete(lanes)
+		WatchesRawSource(source.Channel(c.remotes.Events(), &handler.EnqueueRequestForObject{}))
+	if c.options.OwnSlices {
+		// A VirtualNode has the name of its slice.
+		b = b.Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{})
+	}
+	return b.Complete(lanes)
 }

@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,19 +89,50 @@ func EncodeKey(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
+// EncodePrivateKey returns a private key in PKCS #8 form as PEM.
+func EncodePrivateKey(key crypto.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a private key, %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// ParsePrivateKey parses a private key in PKCS #8 form as PEM.
+func ParsePrivateKey(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("it is not in PEM")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("it is a %T, which cannot sign", key)
+	}
+	return signer, checkStrength(signer.Public())
+}
+
 // purpose is the prefix of the signed message. It prevents the signature from being used for anything else.
 const purpose = "refract.io: the next client certificate\n"
 
 // Prove signs a certificate request (PEM) with the key of the current certificate, and returns the signature.
 func Prove(request []byte, key crypto.Signer) ([]byte, error) {
-	message, hash := append([]byte(purpose), request...), crypto.Hash(0)
+	return SignMessage(append([]byte(purpose), request...), key)
+}
+
+// SignMessage returns the signature of a message in the form that Verify checks.
+func SignMessage(message []byte, key crypto.Signer) ([]byte, error) {
+	hash := crypto.Hash(0)
 	if _, is := key.Public().(ed25519.PublicKey); !is {
 		sum := sha256.Sum256(message)
 		message, hash = sum[:], crypto.SHA256
 	}
 	signature, err := key.Sign(rand.Reader, message, hash)
 	if err != nil {
-		return nil, fmt.Errorf("signing the request with the present key, %w", err)
+		return nil, fmt.Errorf("signing with a key of this cluster, %w", err)
 	}
 	return signature, nil
 }

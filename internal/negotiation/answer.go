@@ -5,6 +5,7 @@ package negotiation
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -64,4 +65,13 @@ func Usable(slice *auth.ResourceSlice, own bool, asked corev1.ResourceList) (Off
 		asked = nil
 	}
 	return Check(&slice.Status, asked)
+}
+
+// RequestedBy returns the resources that a slice of this cluster requests, and those that the provider has added. The
+// provider decides on the amounts of the latter.
+func RequestedBy(slice *auth.ResourceSlice) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	maps.Copy(all, slice.Status.Resources)
+	maps.Copy(all, slice.Spec.Resources)
+	return all
 }

@@ -369,6 +369,63 @@ func ControllerManagerResourceRequests() Role {
 	}
 }
 
+// ControllerManagerIdentities returns the additional permissions of the controller manager of a consumer to join
+// providers by Liqo's protocol.
+func ControllerManagerIdentities() Role {
+	return Role{
+		Name:    "controller-manager-identities",
+		Purpose: "the controller manager, where it joins providers by Liqo's protocol",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to sign the nonces of providers; no other Secret can be read in all namespaces",
+				"", on("secrets"), do("get", "list", "watch", "patch"), wire.SignedNonceSecret),
+			grant("to read Identities, to create those of ResourceSlices, and to replace their certificates",
+				"authentication.liqo.io", on("identities"), do("get", "list", "watch", "create", "patch")),
+			grant("to report the Secrets of their kubeconfigs",
+				"authentication.liqo.io", on("identities/status"), do("patch")),
+			grant("to complete ResourceSlices, and to hold them until their copies are deleted",
+				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch", "patch")),
+			grant("to report the answers of providers",
+				"authentication.liqo.io", on("resourceslices/status"), do("patch")),
+			grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
+				"authentication.liqo.io", on("identities/finalizers", "resourceslices/finalizers"), do("update")),
+			grant("to create the VirtualNodes that ResourceSlices request, and to delete them first",
+				"offloading.liqo.io", on("virtualnodes"), do("create", "delete")),
+			grant("to get access to the Secrets of tenant namespaces with this role and no other",
+				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), CredentialsRolePlaceholder),
+		},
+	}
+}
+
+// ControllerManagerCredentials returns the permissions of the controller manager of a consumer in the tenant namespaces
+// of the providers that it joins by Liqo's protocol. The names of the Secrets are not known in advance. The chart's
+// admission policies restrict its writes to the Secrets of Identities.
+func ControllerManagerCredentials() Role {
+	return Role{
+		Name:    "controller-manager-credentials",
+		Purpose: "the controller manager, in the tenant namespaces of the providers that it joins by Liqo's protocol",
+		Scope:   TenantScope,
+		Rules: []Rule{
+			grant("to write the kubeconfigs of Identities, to read them, and to let virtual kubelets read them",
+				"", on("secrets"), do("get", "list", "watch", "create", "update")),
+		},
+	}
+}
+
+// ControllerManagerClusterKey returns the permissions that the controller manager of a consumer needs in its own
+// namespace to join providers by Liqo's protocol.
+func ControllerManagerClusterKey() Role {
+	return Role{
+		Name:    "controller-manager-cluster-key",
+		Purpose: "the controller manager, in its own namespace, where it joins providers by Liqo's protocol",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to create the key of this cluster, and to sign with it (the chart installs the Secret empty, because create cannot be restricted by name)",
+				"", on("secrets"), do("get", "update"), wire.ClusterKeySecret),
+		},
+	}
+}
+
 // ControllerManagerAddresses returns the additional permissions of the controller manager to grant the ranges and
 // addresses of the network between the clusters.
 func ControllerManagerAddresses() Role {

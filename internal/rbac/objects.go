@@ -238,6 +238,23 @@ func (m Manager) Gateways() []Object {
 // pods, in addition to Gateways.
 func (m Manager) PodAddresses() []Object { return m.everywhere(ControllerManagerPodAddresses()) }
 
+// Identities returns the roles and bindings that allow the controller manager of a consumer to join providers by Liqo's
+// protocol. The namespace of the installation must exist.
+func (m Manager) Identities() []Object {
+	credentials, key, none := ControllerManagerCredentials(), ControllerManagerClusterKey(), strings.NewReplacer()
+	name := prefixed(m.Prefix, key.Name)
+	return append(m.everywhere(ControllerManagerIdentities()),
+		credentials.clusterRole(prefixed(m.Prefix, credentials.Name), none),
+		key.role(m.Namespace, name, none), roleBinding(m.Namespace, name, "Role", name, m.Subject))
+}
+
+// CredentialsIn returns the binding that gives the controller manager of a consumer access to the Secrets of the tenant
+// namespace of a provider. It creates such bindings itself.
+func (m Manager) CredentialsIn(tenantNamespace string) *rbacv1.RoleBinding {
+	name := prefixed(m.Prefix, ControllerManagerCredentials().Name)
+	return roleBinding(tenantNamespace, name, "ClusterRole", name, m.Subject)
+}
+
 // NodeFailure returns the role and the binding that allow the controller manager to delete the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
@@ -302,7 +319,7 @@ func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
 	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name),
 		ControlPlaneRolePlaceholder, prefixed(m.Prefix, RemoteControlPlane().Name), RenewalRolePlaceholder, prefixed(m.Prefix, RemoteRenewal().Name),
-		GatewayRolePlaceholder, prefixed(m.Prefix, GatewayTenant().Name), GatewayNodesRolePlaceholder, prefixed(m.Prefix, GatewayNodes().Name),
+		GatewayRolePlaceholder, prefixed(m.Prefix, GatewayTenant().Name), GatewayNodesRolePlaceholder, prefixed(m.Prefix, GatewayNodes().Name), CredentialsRolePlaceholder, prefixed(m.Prefix, ControllerManagerCredentials().Name),
 		LocalRolePlaceholder, prefixed(m.Prefix, VirtualKubeletLocal().Name))
 	return []Object{role.clusterRole(name, replace), clusterRoleBinding(name, name, m.Subject)}
 }

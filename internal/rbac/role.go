@@ -35,6 +35,8 @@ const (
 	LocalRolePlaceholder = "$(LOCAL_ROLE)"
 	// GatewayRolePlaceholder is replaced with the name of the role GatewayTenant, including the prefix.
 	GatewayRolePlaceholder = "$(GATEWAY_ROLE)"
+	// CredentialsRolePlaceholder is replaced with the name of the role ControllerManagerCredentials, including the prefix.
+	CredentialsRolePlaceholder = "$(CREDENTIALS_ROLE)"
 	// GatewayNodesRolePlaceholder is replaced with the name of the role GatewayNodes, including the prefix.
 	GatewayNodesRolePlaceholder = "$(GATEWAY_NODES_ROLE)"
 )
@@ -84,7 +86,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletPlugins(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteNetwork(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerIdentities(), ControllerManagerCredentials(), ControllerManagerClusterKey(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 		ControllerManagerAddresses(), ControllerManagerGateways(), ControllerManagerGatewayKeys(), ControllerManagerPodAddresses(),
 		GatewayTenant(), GatewayNodes(), GatewayPods(), GatewayAgent(), GatewayAgentAddresses(),
 		ControllerManagerHomeNames(), HomeNames(), HomeNamesAddresses(),

@@ -10,8 +10,9 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Identity describes the credentials of this cluster at a provider. It is in the tenant namespace of the provider.
-// Refract itself reads only the Secret. The Identity tells Liqo's tools where the Secret is.
+// Identity describes the credentials of this cluster at a provider. It is in the tenant namespace of the provider. If
+// this cluster joins providers by Liqo's protocol, the controller manager writes a kubeconfig with the credentials to a
+// Secret.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -76,6 +76,14 @@ labels:
 {{- if .Values.authentication.enabled }}true{{ end -}}
 {{- end -}}
 
+{{/* refract.joinsProviders: not empty if this cluster joins providers by Liqo's protocol. */}}
+{{- define "refract.joinsProviders" -}}
+{{- if and .Values.authentication.joinProviders .Values.adoptLiqo }}{{ fail "authentication.joinProviders: beside Liqo (adoptLiqo) its own authentication module joins providers. Leave one of them false." }}{{ end -}}
+{{- if and .Values.authentication.joinProviders (not .Values.offloading.enabled) }}{{ fail "authentication.joinProviders needs offloading.enabled: a cluster without virtual kubelets has no use for providers" }}{{ end -}}
+{{- if and .Values.authentication.joinProviders (not .Values.tenants.admissionPolicies) }}{{ fail "authentication.joinProviders needs tenants.admissionPolicies: without them, the controller manager could read the Secrets of every namespace" }}{{ end -}}
+{{- if and .Values.controllerManager.enabled .Values.authentication.joinProviders }}true{{ end -}}
+{{- end -}}
+
 {{/* refract.tenantAccess: not empty if consumers joined with refractctl have Tenants. With adoptLiqo, Liqo's controllers would take the Tenants for their own. */}}
 {{- define "refract.tenantAccess" -}}
 {{- if and .Values.tenants.objects (not .Values.adoptLiqo) }}true{{ end -}}
@@ -125,6 +133,7 @@ labels:
 {{- $rules = $rules | replace "$(RENEWAL_ROLE)" (printf "%s-remote-renewal" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(LOCAL_ROLE)" (printf "%s-virtual-kubelet-local" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(CREDENTIALS_ROLE)" (printf "%s-controller-manager-credentials" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_ROLE)" (printf "%s-gateway" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_NODES_ROLE)" (printf "%s-gateway-nodes" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
@@ -138,7 +147,7 @@ refract.kubeletAccounts: "true" if the controller manager creates the ServiceAcc
 has for this.
 */}}
 {{- define "refract.kubeletAccounts" -}}
-{{- if and .Values.offloading.enabled .Values.controllerManager.enabled .Values.offloading.createServiceAccounts -}}
+{{- if and .Values.offloading.enabled .Values.controllerManager.enabled (or .Values.offloading.createServiceAccounts (include "refract.joinsProviders" .)) -}}
 {{- if not .Values.tenants.admissionPolicies }}{{ fail "offloading.createServiceAccounts needs tenants.admissionPolicies: without them, the controller manager could give these permissions to anybody" }}{{ end -}}
 true
 {{- end -}}

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/refractctl/peering"
@@ -110,6 +112,9 @@ func (d *deletion) peeringOptions(virtualNode string, out io.Writer) (*peering.O
 // removeNode removes a virtual node from this cluster.
 func (d *deletion) removeNode(cmd *cobra.Command, c client.Client, vn *offloading.VirtualNode) error {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
+	if owner := metav1.GetControllerOf(vn); owner != nil && owner.Kind == auth.ResourceSliceKind && !d.force {
+		return fmt.Errorf("VirtualNode %s belongs to ResourceSlice %s, which would create it again: run refractctl delete resourceslice %s", vn.Name, owner.Name, owner.Name)
+	}
 	if d.force {
 		if err := giveUp(ctx, c, vn, out); err != nil {
 			return err

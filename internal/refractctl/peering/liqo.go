@@ -5,11 +5,8 @@ package peering
 
 import (
 	"context"
-	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"time"
@@ -38,9 +35,7 @@ import (
 const (
 	// KeysSecret is the Secret in the provider's tenant namespace that contains the consumer's signing key. It has
 	// the same name and keys as the Secret in Liqo's own namespace.
-	KeysSecret    = "authentication-keys"
-	privateKeyKey = "privateKey"
-	publicKeyKey  = "publicKey"
+	KeysSecret = wire.ClusterKeySecret
 	// issuedSecret is the Secret where Liqo stores the certificate that it has signed for the controllers of a
 	// consumer. For the certificate of a ResourceSlice, a dash and the name of the ResourceSlice are appended.
 	issuedSecret = "liqo-remote-certificate"
@@ -100,39 +95,26 @@ func (j *joining) ensureKey(ctx context.Context) (ed25519.PrivateKey, []byte, er
 		return nil, nil, fmt.Errorf("cluster %s: getting Secret %s/%s, %w", j.consumer.Name, namespace, KeysSecret, err)
 	}
 	if err == nil {
-		block, _ := pem.Decode(secret.Data[privateKeyKey])
-		if block != nil {
-			parsed, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
-			if key, ok := parsed.(ed25519.PrivateKey); ok {
-				return key, secret.Data[publicKeyKey], nil
-			}
+		parsed, _ := clientcert.ParsePrivateKey(secret.Data[wire.PrivateKeyField])
+		if key, ok := parsed.(ed25519.PrivateKey); ok {
+			return key, secret.Data[wire.PublicKeyField], nil
 		}
-		return nil, nil, fmt.Errorf("cluster %s: Secret %s/%s has no Ed25519 key in %s: delete it, and run refractctl unpeer and peer", j.consumer.Name, namespace, KeysSecret, privateKeyKey)
+		return nil, nil, fmt.Errorf("cluster %s: Secret %s/%s has no Ed25519 key in %s: delete it, and run refractctl unpeer and peer", j.consumer.Name, namespace, KeysSecret, wire.PrivateKeyField)
 	}
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("generating a key, %w", err)
 	}
-	publicDER, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the key, %w", err)
-	}
-	keyPEM, err := encodeKey(key)
+	publicPEM, err := clientcert.EncodeKey(public)
 	if err != nil {
 		return nil, nil, err
 	}
-	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
-	return key, publicPEM, j.atConsumer.Apply(ctx, &corev1.Secret{ObjectMeta: cluster.Meta(namespace, KeysSecret, map[string]string{wire.RemoteClusterIDLabel: j.provider.ID()}),
-		Data: map[string][]byte{privateKeyKey: keyPEM, publicKeyKey: publicPEM}})
-}
-
-// encodeKey returns a private key in PEM.
-func encodeKey(key crypto.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	keyPEM, err := clientcert.EncodePrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the key, %w", err)
+		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+	return key, publicPEM, j.atConsumer.Apply(ctx, &corev1.Secret{ObjectMeta: cluster.Meta(namespace, KeysSecret, map[string]string{wire.RemoteClusterIDLabel: j.provider.ID()}),
+		Data: map[string][]byte{wire.PrivateKeyField: keyPEM, wire.PublicKeyField: publicPEM}})
 }
 
 // awaitNonce waits until the provider has created a nonce for the consumer, and returns the nonce.
@@ -196,7 +178,7 @@ func (j *joining) credentialsFrom(ctx context.Context, key ed25519.PrivateKey, s
 	if !validity.Known() {
 		return nil, time.Time{}, fmt.Errorf("cluster %s issued a certificate that is not the one that was requested (%s): run refractctl unpeer, and join the clusters again", j.provider.Name, subject)
 	}
-	keyPEM, err := encodeKey(key)
+	keyPEM, err := clientcert.EncodePrivateKey(key)
 	return &clientcmdapi.AuthInfo{ClientCertificateData: params.SignedCRT, ClientKeyData: keyPEM}, validity.Until, err
 }
 

@@ -112,7 +112,7 @@ func render(options Options) (policies []*admissionv1.ValidatingAdmissionPolicy,
 func allEnabled(clusterID string) map[string]any {
 	return map[string]any{
 		"discovery":      map[string]any{"config": map[string]any{"clusterID": clusterID}},
-		"authentication": map[string]any{"enabled": true},
+		"authentication": map[string]any{"enabled": true, "joinProviders": true},
 		"tenants":        map[string]any{"unlimitedResources": true},
 		"plugins":        map[string]any{"enabled": true},
 		"offloading":     map[string]any{"createServiceAccounts": true},

@@ -1,0 +1,156 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/negotiation"
+)
+
+const (
+	wrongCertificateReason = "InvalidCertificate"
+	nodeExistsReason       = "VirtualNodeExists"
+	nodeCreatedReason      = "VirtualNodeCreated"
+	createNodeAction       = "CreateVirtualNode"
+)
+
+// applyAnswer creates the Identity of a slice that the provider has accepted, and its VirtualNode if one is requested.
+// controlPlane is the Identity with which this cluster accesses the provider.
+func (s *ResourceSlices) applyAnswer(ctx context.Context, slice *auth.ResourceSlice, controlPlane *auth.Identity, key crypto.Signer) error {
+	if slice.Status.Decision(auth.AuthenticationCondition) != auth.ResourceSliceAccepted || slice.Status.AuthParams == nil {
+		return nil
+	}
+	identity, err := s.ensureIdentity(ctx, slice, controlPlane, key)
+	if err != nil || identity == nil {
+		return err
+	}
+	requested := slice.Annotations[wire.CreateVirtualNodeAnnotation]
+	if requested == "" || requested == "false" || slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted || identity.Status.KubeconfigSecretRef == nil {
+		return nil
+	}
+	return s.ensureNode(ctx, slice, identity.Status.KubeconfigSecretRef.Name)
+}
+
+// ensureIdentity returns the Identity of a slice. It creates the Identity, or replaces its certificate by a newer one of
+// the provider. The result is nil if the provider's certificate cannot be used. The address of the provider is that of
+// the Identity for its control plane, so that a provider cannot send virtual kubelets to other servers.
+func (s *ResourceSlices) ensureIdentity(ctx context.Context, slice *auth.ResourceSlice, controlPlane *auth.Identity, key crypto.Signer) (*auth.Identity, error) {
+	consumer := s.options.ClusterID.String()
+	subject := clientcert.Subject{CommonName: auth.ResourceSliceUser(slice.Name, consumer), Organization: consumer}
+	issued := clientcert.ValidityFor(slice.Status.AuthParams.SignedCRT, subject, key.Public())
+	if slice.Status.AuthParams.AwsConfig != nil {
+		s.report.Warn(slice, wrongCertificateReason, sendAction, "the provider issues AWS IAM users instead of certificates, which is not supported: install Refract there, and join the clusters with refractctl peer --credentials=token")
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if !issued.Known() {
+		s.report.Warn(slice, wrongCertificateReason, sendAction, fmt.Sprintf("status.authParams.signedCRT is not a certificate for the key of this cluster and the subject %s: it is not used, and no virtual node is created", subject))
+		return nil, nil //nolint:nilnil // as documented
+	}
+	name := client.ObjectKey{Namespace: slice.Namespace, Name: sliceNamePrefix + slice.Name}
+	present := &auth.Identity{}
+	err := s.client.Get(ctx, name, present)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting Identity %s, %w", name, err)
+	}
+	desired := present.DeepCopy()
+	if apierrors.IsNotFound(err) {
+		desired = &auth.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(slice, auth.GroupVersion.WithKind(auth.ResourceSliceKind))}}}
+	}
+	if !metav1.IsControlledBy(desired, slice) {
+		s.report.Warn(slice, wrongCertificateReason, sendAction, fmt.Sprintf("Identity %s exists and does not belong to this ResourceSlice; it was left unchanged: delete it, or use another name for the ResourceSlice", name.Name))
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if desired.Labels == nil {
+		desired.Labels = map[string]string{}
+	}
+	maps.Copy(desired.Labels, map[string]string{wire.RemoteClusterIDLabel: controlPlane.Spec.ClusterID.String(), wire.ResourceSliceNameLabel: slice.Name})
+	desired.Spec.ClusterID, desired.Spec.Type = controlPlane.Spec.ClusterID, auth.ResourceSliceIdentityType
+	desired.Spec.AuthParams.APIServer, desired.Spec.AuthParams.CA = controlPlane.Spec.AuthParams.APIServer, controlPlane.Spec.AuthParams.CA
+	// A renewed certificate is newer than the one in the slice.
+	if used := clientcert.ValidityFor(desired.Spec.AuthParams.SignedCRT, subject, key.Public()); !used.Known() || issued.From.After(used.From) {
+		desired.Spec.AuthParams.SignedCRT = slice.Status.AuthParams.SignedCRT
+	}
+	switch {
+	case desired.UID == "":
+		err = s.client.Create(ctx, desired, client.FieldOwner(fieldManager))
+	case equality.Semantic.DeepEqual(present, desired):
+		return present, nil
+	default:
+		err = s.client.Patch(ctx, desired, client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing Identity %s, %w", name, err)
+	}
+	return desired, nil
+}
+
+// ensureNode creates the VirtualNode of a slice. Package negotiation keeps its fields up to date with the slice.
+func (s *ResourceSlices) ensureNode(ctx context.Context, slice *auth.ResourceSlice, secret string) error {
+	key := client.ObjectKeyFromObject(slice)
+	present := &offloading.VirtualNode{}
+	err := s.client.Get(ctx, key, present)
+	if err == nil {
+		if !metav1.IsControlledBy(present, slice) {
+			s.report.Warn(slice, nodeExistsReason, createNodeAction, fmt.Sprintf("VirtualNode %s exists and does not belong to this ResourceSlice; it was left unchanged: use another name for the ResourceSlice", key.Name))
+		}
+		return nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("getting VirtualNode %s, %w", key, err)
+	}
+	vn := s.newNode(slice, secret)
+	if err := s.client.Create(ctx, vn, client.FieldOwner(negotiation.Manager)); err != nil {
+		return fmt.Errorf("creating VirtualNode %s, %w", key, err)
+	}
+	s.report.Tell(slice, vn, nodeCreatedReason, createNodeAction, "Created VirtualNode "+vn.Name)
+	return nil
+}
+
+// newNode returns the VirtualNode of a slice.
+func (s *ResourceSlices) newNode(slice *auth.ResourceSlice, secret string) *offloading.VirtualNode {
+	provider := slice.Labels[wire.RemoteIDLabel]
+	requested := negotiation.RequestedBy(slice)
+	vn := &offloading.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slice.Namespace, Name: slice.Name,
+			Labels:          map[string]string{wire.RemoteClusterIDLabel: provider, wire.ResourceSliceNameLabel: slice.Name},
+			Annotations:     negotiation.Annotations(requested),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(slice, auth.GroupVersion.WithKind(auth.ResourceSliceKind))},
+		},
+		Spec: offloading.VirtualNodeSpec{
+			ClusterID: core.ClusterID(provider), CreateNode: ptr.To(true),
+			KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secret},
+		},
+	}
+	if accepted, ok := slice.Annotations[wire.AcceptedLabelsAnnotation]; ok {
+		vn.Annotations[wire.AcceptedLabelsAnnotation] = accepted
+	}
+	offer, _ := negotiation.Check(&slice.Status, requested)
+	accepted, _ := negotiation.AcceptedLabels(vn)
+	slices.Concat(s.options.AcceptedLabels, accepted).Restrict(offer.Labels, nil)
+	vn.Spec.ResourceQuota.Hard = offer.Resources
+	vn.Spec.StorageClasses, vn.Spec.IngressClasses, vn.Spec.LoadBalancerClasses, vn.Spec.Labels = offer.StorageClasses, offer.IngressClasses, offer.LoadBalancerClasses, offer.Labels
+	if len(slice.Status.NodeSelector) > 0 {
+		vn.Spec.OffloadingPatch = &offloading.OffloadingPatch{NodeSelector: slice.Status.NodeSelector}
+	}
+	return vn
+}

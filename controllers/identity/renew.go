@@ -1,0 +1,122 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/renewal"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/credentials"
+)
+
+const (
+	renewedReason    = "CredentialsRenewed"
+	notRenewedReason = "CredentialsNotRenewed"
+	renewAction      = "Renew"
+	// renewRetryInterval is the pause after a provider has not issued a new certificate. Two thirds of the lifetime are
+	// left for further attempts.
+	renewRetryInterval = time.Hour
+	// minRenewInterval limits how often certificates with a lifetime of seconds are renewed.
+	minRenewInterval = time.Second
+)
+
+// renew requests the next certificate of an Identity after a third of the lifetime of the current one, or when a user
+// asks for it. It returns the delay until the Identity must be reconciled again.
+func (i *Identities) renew(ctx context.Context, identity *auth.Identity, key crypto.Signer, present credentials.Validity) (time.Duration, error) {
+	now := i.options.Clock.Now()
+	asked := identity.Annotations[wire.RenewAnnotation] == "true"
+	if wait := dueIn(present, now); wait > 0 && !asked {
+		return max(wait, minRenewInterval), nil
+	}
+	next, err := i.requestCertificate(ctx, identity, key)
+	validity := clientcert.ValidityFor(next, i.subjectOf(identity), key.Public())
+	switch {
+	case err != nil:
+		err = fmt.Errorf("renewing the certificate of Identity %s, %w", client.ObjectKeyFromObject(identity), err)
+		i.reportNotRenewed(identity, present, now, err.Error())
+		return 0, report.Later(err, min(renewRetryInterval, max(present.Until.Sub(now)/10, minRenewInterval)))
+	case !validity.Known():
+		i.reportNotRenewed(identity, present, now, "the certificate that it has issued is not the requested one")
+		return renewRetryInterval, nil
+	case !validity.From.After(present.From):
+		// Liqo answers a Renew with the certificate that it has stored.
+		i.reportNotRenewed(identity, present, now, "it has issued the same certificate again")
+		return min(renewRetryInterval, max(present.Until.Sub(now)/10, minRenewInterval)), nil
+	}
+	changed := identity.DeepCopy()
+	changed.Spec.AuthParams.SignedCRT = next
+	delete(changed.Annotations, wire.RenewAnnotation)
+	if err := i.client.Patch(ctx, changed, client.MergeFromWithOptions(identity, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager)); err != nil {
+		return 0, fmt.Errorf("storing the new certificate in Identity %s, %w", client.ObjectKeyFromObject(identity), err)
+	}
+	i.report.Clear(client.ObjectKeyFromObject(identity))
+	i.report.Tell(identity, nil, renewedReason, renewAction, fmt.Sprintf("Renewed the certificate for provider %s, valid until %s", identity.Spec.ClusterID, validity.Until.UTC().Format(time.RFC3339)))
+	return max(dueIn(validity, now), minRenewInterval), nil
+}
+
+// reportNotRenewed reports that the certificate of an Identity was not renewed, if less than a third of its lifetime is
+// left, or a user has asked for the renewal.
+func (i *Identities) reportNotRenewed(identity *auth.Identity, present credentials.Validity, now time.Time, why string) {
+	left := present.Until.Sub(now)
+	const remedy = "If this continues, peer the clusters again (liqoctl peer)"
+	switch {
+	case left <= 0:
+		i.report.Warn(identity, expiredReason, renewAction, fmt.Sprintf("the certificate for provider %s has expired at %s, and the provider has not renewed it: %s. Peer the clusters again (liqoctl peer)",
+			identity.Spec.ClusterID, present.Until.UTC().Format(time.RFC3339), why))
+	case left < present.Life()/3 || identity.Annotations[wire.RenewAnnotation] == "true":
+		i.report.Warn(identity, notRenewedReason, renewAction, fmt.Sprintf("the certificate for provider %s is valid until %s, and the provider has not renewed it: %s. %s",
+			identity.Spec.ClusterID, present.Until.UTC().Format(time.RFC3339), why, remedy))
+	}
+}
+
+// requestCertificate requests a certificate for the key and the subject of an Identity from its provider.
+func (i *Identities) requestCertificate(ctx context.Context, identity *auth.Identity, key crypto.Signer) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, renewal.Timeout)
+	defer cancel()
+	provider := identity.Spec.ClusterID.String()
+	access, ok, err := i.access.accessTo(ctx, identity.Namespace, provider)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, report.Errorf(report.Missing, "Secret %s/%s does not exist: create Identity %s", identity.Namespace, kubeconfigSecret(controlPlaneIdentity(provider)), controlPlaneIdentity(provider))
+	}
+	opened, err := i.remotes.Open(client.ObjectKeyFromObject(identity), access)
+	if err != nil {
+		return nil, report.Errorf(report.Invalid, "connecting to provider %s, %w", provider, err)
+	}
+	csr, err := clientcert.New(i.subjectOf(identity), key)
+	if err != nil {
+		return nil, err
+	}
+	public, err := clientcert.EncodeKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	consumer := i.options.ClusterID
+	renew := &auth.Renew{
+		ObjectMeta: metav1.ObjectMeta{Namespace: opened.Namespace, Name: identity.Name, Labels: copyLabels(consumer.String())},
+		Spec:       auth.RenewSpec{ConsumerClusterID: consumer, PublicKey: public, CSR: csr, IdentityType: identity.Spec.Type},
+	}
+	if identity.Spec.Type == auth.ResourceSliceIdentityType {
+		renew.Spec.ResourceSliceRef = &corev1.LocalObjectReference{Name: sliceOf(identity)}
+	}
+	return renewal.Request(ctx, opened, renew)
+}
+
+// copyLabels returns the labels of the objects of a consumer in its tenant namespace on a provider.
+func copyLabels(consumer string) map[string]string {
+	return map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: consumer, wire.RemoteClusterIDLabel: consumer}
+}

@@ -1,0 +1,158 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/negotiation"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// Options are the settings of the controllers of this package.
+type Options struct {
+	// Enabled determines whether the controllers are started.
+	Enabled bool
+	// ClusterID is the ID of this cluster, the consumer.
+	ClusterID core.ClusterID
+	// Installation is the namespace of this process, which contains the key of this cluster.
+	Installation string
+	// RolePrefix is the prefix of the names of the installation's ClusterRoles.
+	RolePrefix string
+	// AcceptedLabels are the labels that every provider may offer for virtual nodes.
+	AcceptedLabels negotiation.Acceptance
+	// Clock returns the time.
+	Clock clock.PassiveClock
+	// Failed is called with each reconciliation error. It may be nil.
+	Failed func(error)
+}
+
+// fieldManager is the field manager of the writes of this package, in both clusters.
+const fieldManager = wire.ReplicatorFieldManager
+
+const (
+	// refreshInterval is how often objects are reconciled even without a watch event, to detect changes of Secrets,
+	// which are not watched.
+	refreshInterval = 5 * time.Minute
+	// bindingDelay is how long an API server may take to apply a new RoleBinding. A shorter delay causes more requests
+	// that are refused.
+	bindingDelay = 500 * time.Millisecond
+)
+
+// Access gives the controllers of this package access to tenant namespaces, and to the key of this cluster. It is safe
+// for concurrent use.
+type Access struct {
+	client  client.Client
+	live    client.Reader
+	options Options
+
+	mu sync.Mutex
+	// account is the user of this process. bound contains the tenant namespaces with access.
+	account *rbacv1.Subject
+	bound   map[string]bool
+}
+
+// NewAccess returns the access of the controllers; live must not be cached.
+func NewAccess(c client.Client, live client.Reader, options Options) *Access {
+	return &Access{client: c, live: live, options: options, bound: map[string]bool{}}
+}
+
+// providerOf returns the ID of the provider that a tenant namespace belongs to, or an empty string if the namespace
+// belongs to no provider.
+func (a *Access) providerOf(ctx context.Context, namespace string) (string, error) {
+	id, err := tenancy.Consumer(ctx, a.client, namespace)
+	if err != nil || id == "" || namespace != wire.TenantNamespace(id) {
+		return "", client.IgnoreNotFound(err)
+	}
+	return id, nil
+}
+
+// bind gives this process access to the Secrets of a tenant namespace.
+func (a *Access) bind(ctx context.Context, namespace string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bound[namespace] {
+		return nil
+	}
+	if a.account == nil {
+		review := &authenticationv1.SelfSubjectReview{}
+		if err := a.client.Create(ctx, review); err != nil {
+			return fmt.Errorf("finding the user of this process, %w", err)
+		}
+		user := rbac.User(review.Status.UserInfo.Username)
+		a.account = &user
+	}
+	binding := rbac.Manager{Prefix: a.options.RolePrefix, Subject: *a.account}.CredentialsIn(namespace)
+	found := &rbacv1.RoleBinding{}
+	err := a.live.Get(ctx, client.ObjectKeyFromObject(binding), found)
+	if apierrors.IsNotFound(err) {
+		err = a.client.Create(ctx, binding, client.FieldOwner(fieldManager))
+	}
+	if err != nil {
+		return fmt.Errorf("binding ClusterRole %s in namespace %s, %w", binding.RoleRef.Name, namespace, err)
+	}
+	a.bound[namespace] = true
+	return nil
+}
+
+// checkAccess returns err. If the API server has refused access to the Secrets of a tenant namespace, the access is
+// bound again in the next attempt, and the returned error has a delay, after which a new RoleBinding applies.
+func (a *Access) checkAccess(namespace string, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.bound, namespace)
+	return report.Later(err, bindingDelay)
+}
+
+// getSecret reads a Secret of a tenant namespace. It returns nil if there is none.
+func (a *Access) getSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	if err := a.bind(ctx, namespace); err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{}
+	err := a.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if err != nil {
+		return nil, a.checkAccess(namespace, fmt.Errorf("getting Secret %s/%s, %w", namespace, name, err))
+	}
+	return secret, nil
+}
+
+// clusterKey returns the key of this cluster.
+func (a *Access) clusterKey(ctx context.Context) (crypto.Signer, error) {
+	secret := &corev1.Secret{}
+	name := client.ObjectKey{Namespace: a.options.Installation, Name: wire.ClusterKeySecret}
+	if err := a.live.Get(ctx, name, secret); err != nil {
+		return nil, fmt.Errorf("getting Secret %s, which the chart installs, %w", name, err)
+	}
+	if len(secret.Data[wire.PrivateKeyField]) == 0 {
+		return nil, report.Errorf(report.Missing, "Secret %s has no %s yet", name, wire.PrivateKeyField)
+	}
+	key, err := clientcert.ParsePrivateKey(secret.Data[wire.PrivateKeyField])
+	if err != nil {
+		return nil, report.Errorf(report.Invalid, "%s in Secret %s is not the key of this cluster: remove it, restart the controller manager, and peer the clusters again: %w", wire.PrivateKeyField, name, err)
+	}
+	return key, nil
+}
