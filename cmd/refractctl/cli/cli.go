@@ -73,10 +73,10 @@ func NewCommand(name string) *cobra.Command {
 		newGroup("drain", "Move pods off virtual nodes, or revoke the access of consumers", withResult(newDrainCommand(access)), withResult(newDrainTenantCommand(access))),
 		newGroup("uncordon", "Admit new pods again, after cordon or drain", withResult(newUncordonCommand(access)), withResult(newUncordonTenantCommand(access)), withResult(newUncordonResourceSliceCommand(access))),
 		newGroup("delete", "Delete virtual nodes, or the access of consumers", withResult(newDeleteCommand(access)), withResult(newDeleteResourceSliceCommand(access)), withResult(newDeletePeeringUserCommand(access))),
-		newGroup("create", "Create virtual nodes", withResult(newCreateVirtualNodeCommand(access)), withResult(newCreateResourceSliceCommand(access))),
-		newGroup("get", "Show virtual nodes", newGetVirtualNodeCommand(access)),
+		newGroup("create", "Create virtual nodes", withResult(newCreateVirtualNodeCommand(access)), withResult(newCreateResourceSliceCommand(access)), withResult(newCreateNonceCommand(access))),
+		newGroup("get", "Show virtual nodes", newGetVirtualNodeCommand(access), newGetNonceCommand(access)),
 		newLiqoCommand(access),
-		newGroup("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
+		newGroup("generate", "Generate what another cluster needs to peer", withResult(newGeneratePeeringUserCommand(access)), newGenerateTenantCommand(access), newGenerateIdentityCommand(access)),
 		newInfoCommand(access),
 	}
 	// The hidden commands have the same names as in liqoctl.

@@ -24,23 +24,24 @@ import (
 // run before anything else, so a dry run includes them. A key with the name of a command before the flag is for this
 // command only. Flags whose commands parse their values are not listed.
 var valueChecks = map[string]func(string) error{
-	"cluster-id":             checkClusterID,
-	"provider":               checkClusterID,
-	"remote-cluster-id":      checkClusterID,
-	"consumer-cluster-id":    checkClusterID,
-	"remote-api-server-url":  checkServer,
-	"api-server-url":         checkServer,
-	"install api-server-url": checkServerOrHost,
-	"image":                  charts.CheckImage,
-	"virtual-node":           checkVirtualNode,
-	"node":                   checkVirtualNode,
-	"runtime-class-name":     checkSubdomain,
-	"storage-class":          checkSubdomain,
-	"ingress-class":          checkSubdomain,
-	"load-balancer-class":    checkKey,
-	"kind":                   checkKind,
-	"revision":               checkSubdomain,
-	"to":                     checkSubdomain,
+	"cluster-id":              checkClusterID,
+	"provider":                checkClusterID,
+	"remote-cluster-id":       checkClusterID,
+	"consumer-cluster-id":     checkClusterID,
+	"remote-tenant-namespace": checkNamespace,
+	"remote-api-server-url":   checkServer,
+	"api-server-url":          checkServer,
+	"install api-server-url":  checkServerOrHost,
+	"image":                   charts.CheckImage,
+	"virtual-node":            checkVirtualNode,
+	"node":                    checkVirtualNode,
+	"runtime-class-name":      checkSubdomain,
+	"storage-class":           checkSubdomain,
+	"ingress-class":           checkSubdomain,
+	"load-balancer-class":     checkKey,
+	"kind":                    checkKind,
+	"revision":                checkSubdomain,
+	"to":                      checkSubdomain,
 }
 
 // pairChecks are the checks of flags for keys and values.
@@ -166,6 +167,13 @@ func checkVirtualNode(name string) error {
 		return fmt.Errorf("%q cannot be the name of a virtual node: must be no more than %d characters, because it is the value of a label", name, validation.LabelValueMaxLength)
 	}
 	return checkSubdomain(name)
+}
+
+func checkNamespace(name string) error {
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a namespace: %s", name, strings.Join(problems, "; "))
+	}
+	return nil
 }
 
 func checkSubdomain(name string) error {

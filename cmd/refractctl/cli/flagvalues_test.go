@@ -66,7 +66,7 @@ var valuesOf = map[string]string{
 	"selector": "selector", "ns-selector": "selector", "network": "network", "gw-server-service-location": "location", "gw-server-service-type": "service",
 	"gw-server-service-port": "port", "gw-server-service-nodeport": "port", "gw-client-port": "port", "mtu": "mtu", "gw-server-service-loadbalancerip": "ip", "gw-client-address": "endpoint", "credentials": "kind", "pod-offloading-strategy": "strategy", "namespace-mapping-strategy": "strategy",
 	"remote-context": "text", "remote-kubeconfig": "text", "remote-as": "text", "remote-as-group": "text", "output-file": "text",
-	"revision": "subdomain", "to": "subdomain", "kind": "resource", "hook": "hook", "fuel": "fuel", "filename": "text", "context": "text", "config": "text",
+	"class": "text", "nonce": "text", "remote-tenant-namespace": "namespace", "revision": "subdomain", "to": "subdomain", "kind": "resource", "hook": "hook", "fuel": "fuel", "filename": "text", "context": "text", "config": "text",
 }
 
 // validArgs contains valid arguments of each command that has flags with values.
@@ -80,6 +80,12 @@ var validArgs = map[string]string{
 	"offload namespace":      "shop",
 	"unoffload namespace":    "shop",
 	"create virtualnode":     "milan-gpu --provider=milan",
+	"create resourceslice":   "milan-gpu --remote-cluster-id=milan",
+	"delete resourceslice":   "milan-gpu",
+	"create nonce":           "--remote-cluster-id=rome",
+	"get nonce":              "--remote-cluster-id=rome",
+	"generate tenant":        "--remote-cluster-id=milan --nonce=bm9uY2U=",
+	"generate identity":      "--remote-cluster-id=rome",
 	"delete virtualnode":     "milan",
 	"drain virtualnode":      "milan",
 	"uncordon virtualnode":   "milan",
@@ -199,7 +205,7 @@ func TestImpossibleArguments(t *testing.T) {
 	t.Parallel()
 	for command, kind := range map[string]string{
 		"generate peering-user": "cluster", "offload namespace": "namespace", "offload namespace -o yaml": "namespace", "unoffload namespace": "namespace", "create virtualnode --provider=milan": "node",
-		"create virtualnode --provider=milan --dry-run": "node", "unpeer --force": "cluster", "delete peering-user": "cluster", "drain tenant": "text", "cordon tenant": "text", "drain virtualnode": "text", "delete virtualnode": "text", "info": "text",
+		"create virtualnode --provider=milan --dry-run": "node", "create resourceslice --remote-cluster-id=milan": "node", "unpeer --force": "cluster", "delete peering-user": "cluster", "drain tenant": "text", "cordon tenant": "text", "drain virtualnode": "text", "delete virtualnode": "text", "info": "text",
 	} {
 		for _, value := range impossible[kind] {
 			if strings.HasPrefix(value, "-") {

@@ -111,7 +111,6 @@ const (
 	noSpinner     = "progress is always printed in full"
 	ownTenants    = "tenant namespaces are always named after their cluster, liqo-tenant-ID"
 	oneHandshake  = "refractctl peer does what liqoctl authenticate and liqoctl create resourceslice do in one step"
-	noHandshake   = "to join a cluster without access to both, run refractctl generate peering-user CONSUMER in the provider, and refractctl peer --remote-kubeconfig=FILE in the consumer"
 	namedClusters = "name a context that has this cluster and user, with --remote-context"
 	labelsOfChart = "labels and annotations of objects are set for an installation: refractctl install --global-labels=KEY=VALUE"
 )
@@ -141,7 +140,7 @@ var liqoctl = []liqoCommand{
 	{path: "create configuration", instead: noNetwork},
 	{path: "create gatewayclient", instead: noNetwork},
 	{path: "create gatewayserver", instead: noNetwork},
-	{path: "create nonce", instead: noHandshake},
+	{path: "create nonce", same: []string{"remote-cluster-id"}, differing: map[string]string{"output": "prints what was created, and does not replace it"}},
 	{path: "create publickey", instead: noNetwork},
 	{path: "create resourceslice", same: []string{"class", "cpu", "memory", "no-virtual-node", "pods", "remote-cluster-id", "resource"},
 		differing: map[string]string{"output": "prints what was created, and does not replace it"}},
@@ -163,12 +162,13 @@ var liqoctl = []liqoCommand{
 	{path: "drain tenant", same: []string{"timeout"}},
 	{path: "force unpeer"},
 	{path: "generate configuration", instead: noNetwork},
-	{path: "generate identity", instead: noHandshake},
+	{path: "generate identity", same: []string{"remote-cluster-id", "remote-tenant-namespace"}, others: ignoredFlags("the Identity is always printed as YAML", "output=")},
 	{path: "generate peering-user", same: []string{"consumer-cluster-id"}, others: joinFlags(ignoredFlags("keys are accepted by every version of TLS", "tls-compatibility-mode="), refusedFlags("the namespace of the installation is found", "liqo-namespace="))},
 	{path: "generate publickey", instead: noNetwork},
-	{path: "generate tenant", instead: noHandshake},
+	{path: "generate tenant", same: []string{"nonce", "remote-cluster-id", "remote-tenant-namespace"},
+		differing: map[string]string{"proxy-url": "is that of kubectl: a proxy between this program and this cluster"}, others: ignoredFlags("the Tenant is always printed as YAML", "output=")},
 	{path: "get kubeconfig", instead: "the kubeconfig for a provider is in the Secret kubeconfig-controlplane-PROVIDER of namespace liqo-tenant-PROVIDER"},
-	{path: "get nonce", instead: noHandshake},
+	{path: "get nonce", same: []string{"remote-cluster-id"}},
 	{path: "info", same: []string{"output"}, others: refusedFlags("use --output=jsonpath='{.FIELD}'", "get=")},
 	{path: "info peer", same: []string{"output"}, others: refusedFlags("use --output=jsonpath='{.FIELD}'", "get=")},
 	{path: "install", same: []string{"api-server-url", "cluster-id", "cluster-labels", "dry-run", "enable-metrics", "global-annotations", "global-labels", "pod-cidr", "reserved-subnets", "service-cidr", "set", "set-string", "timeout", "values"},

@@ -47,9 +47,6 @@ func newCreateResourceSliceCommand(access *clusterAccess) *cobra.Command {
 			if err := usageError(checkVirtualNode(args[0])); err != nil {
 				return err
 			}
-			if err := core.ClusterID(o.provider).Validate(); err != nil {
-				return usageError(fmt.Errorf("--remote-cluster-id: %w", err))
-			}
 			c, err := access.newClient(requestTimeout)
 			if err != nil {
 				return err

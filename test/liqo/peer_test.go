@@ -1,0 +1,42 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package liqo
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestPeerOfLiqoctl joins two clusters that run Refract with liqoctl, requests a second virtual node with each of the two
+// tools, and ends the peering. Pods run on every virtual node.
+func TestPeerOfLiqoctl(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.run("refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract --set=authentication.joinProviders=true")
+	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true,tenants.unlimitedResources=true")
+	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
+	w.open()
+	w.works("joined by liqoctl")
+	assert.Contains(t, w.run("refractctl doctor --context=rome"), "milan")
+
+	w.run("liqoctl create resourceslice milan-2 --context=rome --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=10")
+	w.run("kubectl --context=rome wait node/milan-2 --for=condition=Ready --timeout=2m")
+	w.run("refractctl create resourceslice milan-3 --context=rome --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=10")
+	w.run("kubectl --context=rome wait node/milan-3 --for=condition=Ready --timeout=2m")
+	w.eventually("1 1Gi 10", "kubectl --context=rome get node milan-3 --output=jsonpath='{.status.allocatable.cpu} {.status.allocatable.memory} {.status.allocatable.pods}'")
+	w.run("kubectl --namespace=shop create deployment extra --image=registry.example.com/web:1")
+	w.run(`kubectl --namespace=shop patch deployment extra --patch='{"spec":{"template":{"spec":{"nodeName":"milan-3"}}}}'`)
+	w.run("kubectl --namespace=shop rollout status deployment/extra --timeout=2m")
+	w.run("kubectl --namespace=shop delete deployment extra")
+	w.run("refractctl delete resourceslice milan-3 --context=rome")
+	w.eventually("", "kubectl --context=milan --namespace=liqo-tenant-rome get resourceslices.authentication.liqo.io milan-3 --ignore-not-found")
+	w.run("kubectl --context=rome --namespace=liqo-tenant-milan delete resourceslices.authentication.liqo.io milan-2 --timeout=2m")
+	w.works("after the other virtual nodes are gone")
+
+	w.run("liqoctl unoffload namespace shop --skip-confirm")
+	w.run("liqoctl unpeer --context=rome --remote-context=milan --skip-confirm --timeout=2m")
+	w.eventually("", "kubectl --context=rome get virtualnodes,resourceslices.authentication.liqo.io,identities.authentication.liqo.io --all-namespaces --output=name")
+	w.eventually("", "kubectl --context=milan get tenants,quotas,resourceslices.authentication.liqo.io --all-namespaces --output=name")
+}
