@@ -117,7 +117,7 @@ func signed(t *testing.T, nonce []byte) []byte {
 	request := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: wire.SignedNonceSecret, Labels: map[string]string{wire.SignedNonceLabel: "true", wire.RemoteClusterIDLabel: "milan"}},
 		Data: map[string][]byte{wire.NonceKey: nonce}}
 	consumer.Create(t, request)
-	t.Cleanup(func() { consumer.Delete(t, request) })
+	defer consumer.Delete(t, request)
 	return await(t, &consumer, &corev1.Secret{}, tenant, wire.SignedNonceSecret, "the signature", func(s *corev1.Secret) bool {
 		return len(s.Data[wire.SignedNonceKey]) > 0
 	}).Data[wire.SignedNonceKey]
@@ -199,11 +199,18 @@ func TestJoiningAProvider(t *testing.T) {
 			consumer.Get(t, identity, tenant, name)
 			_, before := kubeconfigOf(t, "kubeconfig-"+name)
 			consumer.Patch(t, identity, `{"metadata":{"annotations":{"liqo.io/renew":"true"}}}`)
-			// The provider keeps a certificate of which less than a third of the lifetime has passed.
-			consumer.AwaitEvent(t, tenant, auth.IdentityKind, name, "CredentialsNotRenewed")
-			_, after := kubeconfigOf(t, "kubeconfig-"+name)
-			assert.Equal(t, before, after)
-			consumer.Patch(t, identity, `{"metadata":{"annotations":{"liqo.io/renew":null}}}`)
+			consumer.AwaitEvent(t, tenant, auth.IdentityKind, name, "CredentialsRenewed")
+			controllertest.Eventually(t, "the new certificate", func() error {
+				if _, after := kubeconfigOf(t, "kubeconfig-"+name); string(after) != string(before) {
+					return nil
+				}
+				return fmt.Errorf("it is the former one")
+			})
+			consumer.Get(t, identity, tenant, name)
+			assert.Empty(t, identity.Annotations, "the request is done")
+			renews := &auth.RenewList{}
+			require.NoError(t, provider.Client.List(t.Context(), renews, client.InNamespace(remoteTenant)))
+			assert.Empty(t, renews.Items)
 		}
 	})
 
@@ -234,6 +241,8 @@ func TestJoiningAProvider(t *testing.T) {
 		consumer.Patch(t, vn, `{"metadata":{"finalizers":null}}`)
 		provider.AwaitGone(t, copied)
 		consumer.AwaitGone(t, slice)
+		consumer.Delete(t, identity)
+		consumer.AwaitGone(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "kubeconfig-controlplane-milan"}})
 	})
 }
 

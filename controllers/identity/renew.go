@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"fmt"
@@ -50,7 +51,7 @@ func (i *Identities) renew(ctx context.Context, identity *auth.Identity, key cry
 	case !validity.Known():
 		i.reportNotRenewed(identity, present, now, "the certificate that it has issued is not the requested one")
 		return renewRetryInterval, nil
-	case !validity.From.After(present.From):
+	case bytes.Equal(next, identity.Spec.AuthParams.SignedCRT) || validity.From.Before(present.From):
 		// Liqo answers a Renew with the certificate that it has stored.
 		i.reportNotRenewed(identity, present, now, "it has issued the same certificate again")
 		return min(renewRetryInterval, max(present.Until.Sub(now)/10, minRenewInterval)), nil

@@ -40,3 +40,27 @@ func TestPeerOfLiqoctl(t *testing.T) {
 	w.eventually("", "kubectl --context=rome get virtualnodes,resourceslices.authentication.liqo.io,identities.authentication.liqo.io --all-namespaces --output=name")
 	w.eventually("", "kubectl --context=milan get tenants,quotas,resourceslices.authentication.liqo.io --all-namespaces --output=name")
 }
+
+// TestExchangedManifests joins two clusters that run Refract with the manifests that each of the two tools prints.
+func TestExchangedManifests(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.run("refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract --set=authentication.joinProviders=true")
+	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true,tenants.unlimitedResources=true")
+	for _, tool := range []string{"refractctl", "liqoctl"} {
+		w.run("%s create nonce --context=milan --remote-cluster-id=rome", tool)
+		nonce := w.run("%s get nonce --context=milan --remote-cluster-id=rome", tool)
+		w.run("%s generate tenant --context=rome --remote-cluster-id=milan --nonce=%s --remote-tenant-namespace=liqo-tenant-rome >tenant.yaml", tool, nonce)
+		w.run("kubectl apply --context=milan --filename=tenant.yaml")
+		w.eventually("liqo-tenant-rome", "kubectl --context=milan --namespace=liqo-tenant-rome get tenants.authentication.liqo.io rome --output=jsonpath='{.status.tenantNamespace}'")
+		w.run("%s generate identity --context=milan --remote-cluster-id=rome --remote-tenant-namespace=liqo-tenant-milan >identity.yaml", tool)
+		w.run("kubectl apply --context=rome --filename=identity.yaml")
+		w.run("%s create resourceslice milan --context=rome --remote-cluster-id=milan", tool)
+		w.run("kubectl --context=rome wait node/milan --for=condition=Ready --timeout=2m")
+		w.run("refractctl delete resourceslice milan --context=rome")
+		w.run("kubectl --context=rome --namespace=liqo-tenant-milan delete --filename=identity.yaml")
+		w.run("kubectl --context=rome --namespace=liqo-tenant-milan delete secret liqo-signed-nonce")
+		w.run("kubectl --context=milan --namespace=liqo-tenant-rome delete --filename=tenant.yaml")
+		w.run("kubectl --context=milan --namespace=liqo-tenant-rome delete secret liqo-nonce")
+	}
+}
