@@ -35,6 +35,11 @@ func TestEveryRuleIsBounded(t *testing.T) {
 				// role is off by default, and applies only in the namespace of the installation.
 				continue
 			}
+			if role.Name == ControllerManagerCredentials().Name && role.Scope == TenantScope {
+				// The names of the Secrets are those of Identities, so the rule cannot list them. The role is off by
+				// default, and admission policies let it be bound in tenant namespaces only.
+				continue
+			}
 			for _, problem := range excessive(role.Scope, rule.PolicyRule) {
 				t.Errorf("%s: %s in %+v", role.Name, problem, rule.PolicyRule)
 			}
