@@ -20,6 +20,10 @@ func TestPeerOfLiqoctl(t *testing.T) {
 	w.open()
 	w.works("joined by liqoctl")
 	assert.Contains(t, w.run("refractctl doctor --context=rome"), "milan")
+	for _, command := range []string{"peer", "unpeer"} {
+		_, err := w.try("refractctl %s --context=rome --remote-context=milan", command)
+		assert.ErrorContains(t, err, "by Liqo's protocol", "refractctl would leave the access, or fight with the controllers")
+	}
 
 	w.run("liqoctl create resourceslice milan-2 --context=rome --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=10")
 	w.run("kubectl --context=rome wait node/milan-2 --for=condition=Ready --timeout=2m")

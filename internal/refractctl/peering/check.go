@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,6 +45,7 @@ func (p *pair) checkJoin(ctx context.Context, t *terms, network *podnetwork.Netw
 		p.checkProviderRights(ctx, t.credentials),
 		checkRoles(ctx, p.consumer), checkRoles(ctx, p.provider),
 		p.checkTenants(ctx),
+		p.checkIdentity(ctx),
 		p.tenant.RequireActive(ctx),
 		p.checkNode(ctx, t.name),
 	}
@@ -206,11 +208,26 @@ func (p *pair) checkTenantAtProvider(ctx context.Context) error {
 
 // checkPeers fails if one of the clusters is not the cluster that was joined, but another cluster with the same ID.
 func (p *pair) checkPeers(ctx context.Context) error {
-	err := p.consumer.CheckTenantOwner(ctx, p.provider)
+	err := errors.Join(p.consumer.CheckTenantOwner(ctx, p.provider), p.checkIdentity(ctx))
 	if p.provider.IsInvited() {
 		return err
 	}
 	return errors.Join(err, p.provider.CheckTenantOwner(ctx, p.consumer))
+}
+
+// checkIdentity fails if the clusters were joined by Liqo's protocol. The controllers of the consumer would restore its
+// virtual nodes, and the provider's Tenant would keep the access.
+func (p *pair) checkIdentity(ctx context.Context) error {
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(p.provider.ID()), Name: "controlplane-" + p.provider.ID()}
+	err := p.consumer.Client.Get(ctx, key, &auth.Identity{})
+	switch {
+	case err == nil:
+		return fmt.Errorf("cluster %s has joined cluster %s by Liqo's protocol (Identity %s): end the peering with liqoctl unpeer, or delete the ResourceSlices and this Identity here, and Tenant %s there",
+			p.consumer.Name, p.provider.ID(), key, p.consumer.ID())
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apimeta.IsNoMatchError(err):
+		return nil
+	}
+	return fmt.Errorf("cluster %s: getting Identity %s, %w", p.consumer.Name, key, err)
 }
 
 // checkNode fails if the name of the virtual node cannot be used. It does not fail if the name belongs to an existing
