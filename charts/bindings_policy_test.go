@@ -50,14 +50,18 @@ func TestTheManagerBindsOnlyItsRoles(t *testing.T) {
 			"gateways":  map[string]any{"enabled": true, "image": map[string]any{"name": "gateway"}},
 		}
 	}
+	joining := func(v map[string]any) {
+		v["authentication"] = map[string]any{"enabled": true, "joinProviders": true}
+	}
 	for name, variant := range map[string]struct {
-		change             func(map[string]any)
-		prefix             string
-		accounts, gateways bool
+		change                      func(map[string]any)
+		prefix                      string
+		accounts, gateways, joining bool
 	}{
 		"by default": {prefix: "liqo"},
 		"accounts":   {change: accounts, prefix: "liqo", accounts: true},
 		"gateways":   {change: gateways, prefix: "liqo", gateways: true},
+		"joining":    {change: joining, prefix: "liqo", accounts: true, joining: true},
 		"accounts and gateways": {change: func(v map[string]any) {
 			accounts(v)
 			gateways(v)
@@ -82,6 +86,9 @@ func TestTheManagerBindsOnlyItsRoles(t *testing.T) {
 				"system:serviceaccounts", "system:authenticated")
 			// The API server has changed its policies when it accepts the bindings that depend on the values.
 			h.bindsItsRoles(manager, variant.prefix, variant.accounts, variant.gateways)
+			if variant.joining {
+				h.bindsCredentials(manager, variant.prefix)
+			}
 			h.bindsNoOther(manager, variant.prefix)
 			if variant.prefix != "liqo" {
 				// RBAC still lets it bind the roles of the former prefix.
@@ -134,6 +141,24 @@ func (h *held) bindsItsRoles(manager client.Client, prefix string, accounts, gat
 			return client.IgnoreAlreadyExists(manager.Create(h.Context(), object.DeepCopyObject().(client.Object)))
 		})
 	}
+}
+
+// bindsCredentials checks that the controller manager can give itself access to the Secrets of tenant namespaces, and
+// give it to nobody else and nowhere else.
+func (h *held) bindsCredentials(manager client.Client, prefix string) {
+	h.Helper()
+	own := rbac.User(fmt.Sprintf("system:serviceaccount:%s:%s-controller-manager", releaseNamespace, releaseName))
+	of := func(namespace string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
+		return bindingOf(namespace, "ClusterRole", prefix+"-controller-manager-credentials", subjects...)
+	}
+	h.attempt("binding its credentials", "", func() error {
+		return client.IgnoreAlreadyExists(manager.Create(h.Context(), of("liqo-tenant-milan", own)))
+	})
+	for _, namespace := range []string{"somebody-elses", remoteNamespace, metav1.NamespaceSystem, releaseNamespace} {
+		h.refused(manager, of(namespace, own), "access to the Secrets of tenant namespaces only")
+	}
+	h.refused(manager, of("liqo-tenant-rome", rbac.User("eve")), "to nobody else")
+	h.refused(manager, of("liqo-tenant-rome", own, rbac.Group("rome")), "to nobody else")
 }
 
 // bindsNoOther checks that the controller manager cannot bind other roles whose permissions it has.
