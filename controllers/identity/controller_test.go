@@ -241,7 +241,17 @@ func TestJoiningAProvider(t *testing.T) {
 		consumer.Patch(t, vn, `{"metadata":{"finalizers":null}}`)
 		provider.AwaitGone(t, copied)
 		consumer.AwaitGone(t, slice)
+	})
+
+	t.Run("the request ends with its tenant namespace", func(t *testing.T) {
+		late := request(t, "late", nil)
+		await(t, &consumer, &offloading.VirtualNode{}, tenant, "late", "the virtual node", func(*offloading.VirtualNode) bool { return true })
 		consumer.Delete(t, identity)
+		consumer.AwaitGone(t, identity)
+		consumer.Patch(t, late, `{"spec":{"providerClusterID":"turin"}}`)
+		consumer.Delete(t, late)
+		consumer.AwaitGone(t, late)
+		provider.AwaitGone(t, &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: remoteTenant, Name: "late"}})
 		consumer.AwaitGone(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "kubeconfig-controlplane-milan"}})
 	})
 }

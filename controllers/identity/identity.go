@@ -15,11 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -53,7 +53,7 @@ func NewIdentities(c client.Client, recorder events.EventRecorder, access *Acces
 	reporter := report.New(recorder)
 	return &Identities{
 		access: access, client: c, report: reporter, options: options, nonces: &nonces{access: access, client: c, report: reporter},
-		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.RenewKind), Others: []schema.GroupVersionKind{}}),
+		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.RenewKind)}),
 	}
 }
 
@@ -83,9 +83,8 @@ func sliceOf(identity *auth.Identity) string {
 	return identity.Labels[wire.ResourceSliceNameLabel]
 }
 
-// subjectOf returns the subject of the certificate of an Identity.
-func (i *Identities) subjectOf(identity *auth.Identity) clientcert.Subject {
-	consumer := i.options.ClusterID.String()
+// subjectOf returns the subject of the certificate of an Identity of the consumer.
+func subjectOf(identity *auth.Identity, consumer string) clientcert.Subject {
 	if identity.Spec.Type == auth.ResourceSliceIdentityType {
 		return clientcert.Subject{CommonName: auth.ResourceSliceUser(sliceOf(identity), consumer), Organization: consumer}
 	}
@@ -116,7 +115,7 @@ func (i *Identities) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	kubeconfig, validity, err := i.newKubeconfig(identity, key)
+	kubeconfig, validity, err := newKubeconfig(identity, i.options.ClusterID.String(), key)
 	if err != nil {
 		i.report.Warn(identity, invalidReason, writeAction, err.Error())
 		return reconcile.Result{}, nil
@@ -136,10 +135,10 @@ func (i *Identities) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: min(wait, refreshInterval)}, err
 }
 
-// newKubeconfig returns the kubeconfig of an Identity, and the validity of its certificate. The error says which field
+// newKubeconfig returns the kubeconfig of an Identity of the consumer, and the validity of its certificate. The error says which field
 // cannot be used, and the remedy.
-func (i *Identities) newKubeconfig(identity *auth.Identity, key crypto.Signer) ([]byte, credentials.Validity, error) {
-	params, subject := &identity.Spec.AuthParams, i.subjectOf(identity)
+func newKubeconfig(identity *auth.Identity, consumer string, key crypto.Signer) ([]byte, credentials.Validity, error) {
+	params, subject := &identity.Spec.AuthParams, subjectOf(identity, consumer)
 	validity := clientcert.ValidityFor(params.SignedCRT, subject, key.Public())
 	switch server, err := connection.ParseServer(params.APIServer); {
 	case params.AwsConfig != nil:
@@ -252,17 +251,23 @@ func (i *Identities) Register(ctx context.Context, mgr manager.Manager) error {
 		Complete(lanes)
 }
 
-// accessTo returns the access to a provider with the Identity for its control plane, or ok=false if there is no
-// kubeconfig of this Identity.
+// accessTo returns the access to a provider with the Identity for its control plane, or ok=false if there is no Identity
+// that can be used. It does not need the Secret of the Identity.
 func (a *Access) accessTo(ctx context.Context, namespace, provider string) (access remote.Access, ok bool, err error) {
-	secret, err := a.getSecret(ctx, namespace, kubeconfigSecret(controlPlaneIdentity(provider)))
-	if err != nil || secret == nil || len(secret.Data[wire.KubeconfigSecretKey]) == 0 {
+	identity := &auth.Identity{}
+	name := client.ObjectKey{Namespace: namespace, Name: controlPlaneIdentity(provider)}
+	if err := a.client.Get(ctx, name, identity); err != nil {
+		return remote.Access{}, false, client.IgnoreNotFound(err)
+	}
+	key, err := a.clusterKey(ctx)
+	if err != nil {
 		return remote.Access{}, false, err
 	}
-	return remote.Access{
-		Kubeconfig: secret.Data[wire.KubeconfigSecretKey], Provider: provider,
-		Namespace: cmp.Or(secret.Annotations[wire.RemoteTenantNamespaceAnnotation], wire.TenantNamespace(a.options.ClusterID.String())),
-	}, true, nil
+	kubeconfig, _, err := newKubeconfig(identity, a.options.ClusterID.String(), key)
+	if err != nil || identity.Spec.ClusterID.String() != provider {
+		return remote.Access{}, false, nil //nolint:nilerr // an Event about the Identity reports it
+	}
+	return remote.Access{Kubeconfig: kubeconfig, Provider: provider, Namespace: cmp.Or(ptr.Deref(identity.Spec.Namespace, ""), wire.TenantNamespace(a.options.ClusterID.String()))}, true, nil
 }
 
 // dueIn returns the time until a third of the lifetime of a certificate has passed.

@@ -42,7 +42,7 @@ func (i *Identities) renew(ctx context.Context, identity *auth.Identity, key cry
 		return max(wait, minRenewInterval), nil
 	}
 	next, err := i.requestCertificate(ctx, identity, key)
-	validity := clientcert.ValidityFor(next, i.subjectOf(identity), key.Public())
+	validity := clientcert.ValidityFor(next, subjectOf(identity, i.options.ClusterID.String()), key.Public())
 	switch {
 	case err != nil:
 		err = fmt.Errorf("renewing the certificate of Identity %s, %w", client.ObjectKeyFromObject(identity), err)
@@ -92,13 +92,13 @@ func (i *Identities) requestCertificate(ctx context.Context, identity *auth.Iden
 		return nil, err
 	}
 	if !ok {
-		return nil, report.Errorf(report.Missing, "Secret %s/%s does not exist: create Identity %s", identity.Namespace, kubeconfigSecret(controlPlaneIdentity(provider)), controlPlaneIdentity(provider))
+		return nil, report.Errorf(report.Missing, "Identity %s/%s does not exist, or cannot be used", identity.Namespace, controlPlaneIdentity(provider))
 	}
 	opened, err := i.remotes.Open(client.ObjectKeyFromObject(identity), access)
 	if err != nil {
 		return nil, report.Errorf(report.Invalid, "connecting to provider %s, %w", provider, err)
 	}
-	csr, err := clientcert.New(i.subjectOf(identity), key)
+	csr, err := clientcert.New(subjectOf(identity, i.options.ClusterID.String()), key)
 	if err != nil {
 		return nil, err
 	}

@@ -8,12 +8,14 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -49,6 +51,11 @@ type ResourceSlices struct {
 	// remotes gives access to the copies on the providers. brake limits how often a copy is restored.
 	remotes *remote.Pool
 	brake   *brake.Brake
+
+	mu sync.Mutex
+	// used contains the last access to the copy of each slice. When a tenant namespace is deleted, the Identity may be
+	// gone before the slice.
+	used map[types.NamespacedName]remote.Access
 }
 
 // NewResourceSlices returns the controller of this cluster's ResourceSlices. It writes with c; live must not be cached.
@@ -57,7 +64,7 @@ func NewResourceSlices(c client.Client, live client.Reader, recorder events.Even
 	kind := auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 	return &ResourceSlices{
 		access: access, client: c, live: live, report: reporter, options: options,
-		brake: brake.New(kind, nil, reporter, options.Clock),
+		brake: brake.New(kind, nil, reporter, options.Clock), used: map[types.NamespacedName]remote.Access{},
 		remotes: remote.NewPool(remote.Options{
 			Scheme: c.Scheme(), Kind: kind, SameName: true,
 			Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
@@ -93,25 +100,20 @@ func (s *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 		return reconcile.Result{}, fmt.Errorf("getting ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if slice.UID == "" || !isOutgoing(slice) {
-		s.remotes.Drop(request.NamespacedName)
-		s.brake.Forget(request.NamespacedName)
-		s.report.Clear(request.NamespacedName)
+		s.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	provider, err := s.access.providerOf(ctx, slice.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if problem := s.checkSlice(slice, provider); problem != "" {
-		s.report.Warn(slice, invalidSliceReason, sendAction, problem)
-		if slice.DeletionTimestamp != nil { // it was never sent
-			return reconcile.Result{}, finalizer.Ensure(ctx, s.client, slice, wire.ReplicatorFinalizer, false)
-		}
-		return reconcile.Result{}, nil
-	}
 	run := s.sendSlice
-	if slice.DeletionTimestamp != nil {
+	// A slice that was changed after it was sent still has a copy.
+	if slice.DeletionTimestamp != nil && provider != "" {
 		run = s.finalizeSlice
+	} else if problem := s.checkSlice(slice, provider); problem != "" {
+		s.report.Warn(slice, invalidSliceReason, sendAction, problem)
+		return reconcile.Result{}, nil
 	}
 	wait, err := brake.Wait(run(ctx, slice, provider))
 	s.reportProviderError(slice, provider, err)
@@ -145,15 +147,36 @@ func (s *ResourceSlices) reportProviderError(slice *auth.ResourceSlice, provider
 	s.report.Warn(slice, noAccessReason, sendAction, fmt.Sprintf("provider %s does not respond; retrying. The controller manager log has the error", provider))
 }
 
+// forget drops what the process remembers about a slice.
+func (s *ResourceSlices) forget(key types.NamespacedName) {
+	s.remotes.Drop(key)
+	s.brake.Forget(key)
+	s.report.Clear(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.used, key)
+}
+
 // open returns the client for the copy of a slice. ready is false if this cluster has no Identity for the provider.
 func (s *ResourceSlices) open(ctx context.Context, slice *auth.ResourceSlice, provider string) (opened *remote.Remote, ready bool, err error) {
+	key := client.ObjectKeyFromObject(slice)
 	access, ready, err := s.access.accessTo(ctx, slice.Namespace, provider)
-	if err != nil || !ready {
+	if err != nil {
 		return nil, false, err
 	}
-	opened, err = s.remotes.Open(client.ObjectKeyFromObject(slice), access)
+	s.mu.Lock()
+	if ready {
+		s.used[key] = access
+	} else {
+		access, ready = s.used[key]
+	}
+	s.mu.Unlock()
+	if !ready {
+		return nil, false, nil
+	}
+	opened, err = s.remotes.Open(key, access)
 	if err != nil {
-		return nil, false, report.Errorf(report.Invalid, "connecting to provider %s of ResourceSlice %s, %w", provider, client.ObjectKeyFromObject(slice), err)
+		return nil, false, report.Errorf(report.Invalid, "connecting to provider %s of ResourceSlice %s, %w", provider, key, err)
 	}
 	return opened, true, nil
 }
