@@ -221,7 +221,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}
 	virtualNodes.Clock, virtualNodes.Failed = o.Clock, failed("virtualnode", &offloading.VirtualNode{})
 	grantsAddresses := o.Addresses.Enabled && hasNetwork(mgr)
-	virtualNodes.TranslatesAddresses = grantsAddresses
+	virtualNodes.TranslatesAddresses, virtualNodes.JoinsProviders = grantsAddresses, o.Identities.Enabled
 	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
 		corev1.SchemeGroupVersion.WithKind("Namespace"), rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
@@ -287,6 +287,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		controllers = append(controllers, tenantaccess.NewController(c("tenantaccess"), live, recorder("tenantaccess"), access))
 	}
 	if requests := o.ResourceRequests; requests.Enabled && hasKind(mgr, auth.ResourceSliceKind) {
+		requests.Joins = joining.Enabled
 		requests.Clock, requests.Failed = o.Clock, failed("resourcerequest", &auth.ResourceSlice{})
 		controllers = append(controllers, resourcerequest.NewController(c("resourcerequest"), recorder("resourcerequest"), requests))
 	}

@@ -133,7 +133,7 @@ func (s *ResourceSlices) newNode(slice *auth.ResourceSlice, secret string) *offl
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: slice.Namespace, Name: slice.Name,
 			Labels:          map[string]string{wire.RemoteClusterIDLabel: provider, wire.ResourceSliceNameLabel: slice.Name},
-			Annotations:     negotiation.Annotations(requested),
+			Annotations:     negotiation.Annotations(slice.Spec.Resources),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(slice, auth.GroupVersion.WithKind(auth.ResourceSliceKind))},
 		},
 		Spec: offloading.VirtualNodeSpec{

@@ -38,9 +38,10 @@ func (s *ResourceSlices) getCopy(ctx context.Context, provider *remote.Remote, n
 	return copied, nil
 }
 
-// isCopy reports whether an object on the provider is a copy that this cluster has created.
+// isCopy reports whether an object on the provider is a copy that this controller has created. The requests of refractctl
+// peer at a provider that runs Liqo have the same labels, and one more.
 func (s *ResourceSlices) isCopy(copied *auth.ResourceSlice) bool {
-	return copied.Labels[wire.ReplicatedLabel] == "true" && copied.Labels[wire.OriginIDLabel] == s.options.ClusterID.String()
+	return copied.Labels[wire.ReplicatedLabel] == "true" && copied.Labels["app.kubernetes.io/managed-by"] != wire.ManagedByRefractctl && copied.Labels[wire.OriginIDLabel] == s.options.ClusterID.String()
 }
 
 // createCopy creates the copy of a slice. It returns a *oscillation.QuarantineError while another client keeps deleting

@@ -11,7 +11,7 @@
 //	ResourceSlices  send requests for resources to the provider, and create an Identity and a VirtualNode from its answer
 //
 // The key of this cluster is in the Secret authentication-keys in the namespace of the installation. It is created when
-// the controllers start, and never leaves the cluster. Whoever may write Secrets in a tenant namespace could otherwise
+// the controllers start, is in every kubeconfig that is written, and never leaves the cluster. Whoever may write Secrets in a tenant namespace could otherwise
 // have anything signed, so only texts in the form of a nonce are signed.
 //
 // A provider is not trusted: its certificates are used only if they are for the key and the user of this cluster, and

@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/events"
@@ -46,13 +48,17 @@ type Identities struct {
 	options Options
 	// remotes gives access to the Renews of Identities at their providers.
 	remotes *remote.Pool
+
+	mu sync.Mutex
+	// tried contains the time of the last failed renewal of each Identity.
+	tried map[types.NamespacedName]time.Time
 }
 
 // NewIdentities returns the controller of Identities, which also signs nonces. It writes with c.
 func NewIdentities(c client.Client, recorder events.EventRecorder, access *Access, options Options) *Identities {
 	reporter := report.New(recorder)
 	return &Identities{
-		access: access, client: c, report: reporter, options: options, nonces: &nonces{access: access, client: c, report: reporter},
+		access: access, client: c, report: reporter, options: options, tried: map[types.NamespacedName]time.Time{}, nonces: &nonces{access: access, client: c, report: reporter},
 		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.RenewKind)}),
 	}
 }
@@ -68,6 +74,10 @@ const (
 	expiredReason   = "CredentialsExpired"
 	sliceNamePrefix = "resourceslice-"
 )
+
+// formerSecretDelay is how long the garbage collector may take to delete the Secret of an Identity that was deleted and
+// created again.
+const formerSecretDelay = 2 * time.Second
 
 // controlPlaneIdentity returns the name of the Identity with which the controllers of this cluster access a provider.
 func controlPlaneIdentity(provider string) string { return "controlplane-" + provider }
@@ -100,6 +110,7 @@ func (i *Identities) Reconcile(ctx context.Context, request reconcile.Request) (
 	if identity.UID == "" || identity.DeletionTimestamp != nil {
 		i.remotes.Drop(request.NamespacedName)
 		i.report.Clear(request.NamespacedName)
+		i.recordRenewal(request.NamespacedName, time.Time{})
 		return reconcile.Result{}, nil
 	}
 	provider, err := i.access.providerOf(ctx, identity.Namespace)
@@ -188,6 +199,9 @@ func (i *Identities) writeSecret(ctx context.Context, identity *auth.Identity, k
 		desired = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: identity.Namespace, Name: name,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(identity, auth.GroupVersion.WithKind(auth.IdentityKind))}}}
 	}
+	if owner := metav1.GetControllerOf(desired); owner != nil && owner.Kind == auth.IdentityKind && owner.Name == identity.Name && owner.UID != identity.UID {
+		return "", report.Later(fmt.Errorf("Secret %s/%s belongs to a former Identity, and is being deleted", identity.Namespace, name), formerSecretDelay)
+	}
 	if !metav1.IsControlledBy(desired, identity) {
 		return fmt.Sprintf("Secret %s/%s exists and does not belong to this Identity; it was left unchanged. If refractctl peer has created it, the clusters are joined already: delete this Identity, or run refractctl unpeer first", identity.Namespace, name), nil
 	}
@@ -252,11 +266,12 @@ func (i *Identities) Register(ctx context.Context, mgr manager.Manager) error {
 }
 
 // accessTo returns the access to a provider with the Identity for its control plane, or ok=false if there is no Identity
-// that can be used. It does not need the Secret of the Identity.
+// that can be used. The Identity counts only after its kubeconfig was written, so that clusters that refractctl peer has
+// joined stay as they are.
 func (a *Access) accessTo(ctx context.Context, namespace, provider string) (access remote.Access, ok bool, err error) {
 	identity := &auth.Identity{}
 	name := client.ObjectKey{Namespace: namespace, Name: controlPlaneIdentity(provider)}
-	if err := a.client.Get(ctx, name, identity); err != nil {
+	if err := a.client.Get(ctx, name, identity); err != nil || identity.Status.KubeconfigSecretRef == nil {
 		return remote.Access{}, false, client.IgnoreNotFound(err)
 	}
 	key, err := a.clusterKey(ctx)

@@ -12,12 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/renewal"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/credentials"
 )
@@ -26,45 +28,73 @@ const (
 	renewedReason    = "CredentialsRenewed"
 	notRenewedReason = "CredentialsNotRenewed"
 	renewAction      = "Renew"
-	// renewRetryInterval is the pause after a provider has not issued a new certificate. Two thirds of the lifetime are
-	// left for further attempts.
-	renewRetryInterval = time.Hour
-	// minRenewInterval limits how often certificates with a lifetime of seconds are renewed.
-	minRenewInterval = time.Second
+	// maxRenewInterval is the longest pause after a provider has not issued a new certificate. Two thirds of the lifetime
+	// are left for further attempts. minRenewInterval is the shortest one, for certificates with a lifetime of minutes.
+	maxRenewInterval = time.Hour
+	minRenewInterval = 10 * time.Second
 )
 
 // renew requests the next certificate of an Identity after a third of the lifetime of the current one, or when a user
 // asks for it. It returns the delay until the Identity must be reconciled again.
 func (i *Identities) renew(ctx context.Context, identity *auth.Identity, key crypto.Signer, present credentials.Validity) (time.Duration, error) {
-	now := i.options.Clock.Now()
-	asked := identity.Annotations[wire.RenewAnnotation] == "true"
-	if wait := dueIn(present, now); wait > 0 && !asked {
+	now, name := i.options.Clock.Now(), client.ObjectKeyFromObject(identity)
+	if wait := dueIn(present, now); wait > 0 && identity.Annotations[wire.RenewAnnotation] != "true" {
 		return max(wait, minRenewInterval), nil
+	}
+	pause := min(maxRenewInterval, max(present.Life()/20, minRenewInterval))
+	if wait := i.triedAt(name).Add(pause).Sub(now); wait > 0 {
+		return wait, nil
 	}
 	next, err := i.requestCertificate(ctx, identity, key)
 	validity := clientcert.ValidityFor(next, subjectOf(identity, i.options.ClusterID.String()), key.Public())
+	why := ""
 	switch {
+	case err != nil && apifailure.IsAnswered(err):
+		why = err.Error()
 	case err != nil:
-		err = fmt.Errorf("renewing the certificate of Identity %s, %w", client.ObjectKeyFromObject(identity), err)
-		i.reportNotRenewed(identity, present, now, err.Error())
-		return 0, report.Later(err, min(renewRetryInterval, max(present.Until.Sub(now)/10, minRenewInterval)))
+		why = "it does not respond; the log of the controller manager has the error"
 	case !validity.Known():
-		i.reportNotRenewed(identity, present, now, "the certificate that it has issued is not the requested one")
-		return renewRetryInterval, nil
+		why = "the certificate that it has issued is not the requested one"
 	case bytes.Equal(next, identity.Spec.AuthParams.SignedCRT) || validity.From.Before(present.From):
 		// Liqo answers a Renew with the certificate that it has stored.
-		i.reportNotRenewed(identity, present, now, "it has issued the same certificate again")
-		return min(renewRetryInterval, max(present.Until.Sub(now)/10, minRenewInterval)), nil
+		why = "it has issued the same certificate again"
+	}
+	if why != "" {
+		i.recordRenewal(name, now)
+		i.reportNotRenewed(identity, present, now, why)
+		if err != nil {
+			err = report.Later(fmt.Errorf("renewing the certificate of Identity %s, %w", name, err), pause)
+		}
+		return pause, err
 	}
 	changed := identity.DeepCopy()
 	changed.Spec.AuthParams.SignedCRT = next
 	delete(changed.Annotations, wire.RenewAnnotation)
 	if err := i.client.Patch(ctx, changed, client.MergeFromWithOptions(identity, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager)); err != nil {
-		return 0, fmt.Errorf("storing the new certificate in Identity %s, %w", client.ObjectKeyFromObject(identity), err)
+		return 0, fmt.Errorf("storing the new certificate in Identity %s, %w", name, err)
 	}
-	i.report.Clear(client.ObjectKeyFromObject(identity))
+	i.recordRenewal(name, time.Time{})
+	i.report.Clear(name)
 	i.report.Tell(identity, nil, renewedReason, renewAction, fmt.Sprintf("Renewed the certificate for provider %s, valid until %s", identity.Spec.ClusterID, validity.Until.UTC().Format(time.RFC3339)))
 	return max(dueIn(validity, now), minRenewInterval), nil
+}
+
+// triedAt returns the time of the last failed renewal of an Identity, or the zero time.
+func (i *Identities) triedAt(name types.NamespacedName) time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.tried[name]
+}
+
+// recordRenewal records a failed renewal of an Identity. The zero time means that there is none.
+func (i *Identities) recordRenewal(name types.NamespacedName, failed time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if failed.IsZero() {
+		delete(i.tried, name)
+		return
+	}
+	i.tried[name] = failed
 }
 
 // reportNotRenewed reports that the certificate of an Identity was not renewed, if less than a third of its lifetime is

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,8 @@ const (
 	// bindingDelay is how long an API server may take to apply a new RoleBinding. A shorter delay causes more requests
 	// that are refused.
 	bindingDelay = 500 * time.Millisecond
+	// newBindingPeriod is how long a RoleBinding counts as new.
+	newBindingPeriod = 10 * time.Second
 )
 
 // Access gives the controllers of this package access to tenant namespaces, and to the key of this cluster. It is safe
@@ -66,12 +69,12 @@ type Access struct {
 	mu sync.Mutex
 	// account is the user of this process. bound contains the tenant namespaces with access.
 	account *rbacv1.Subject
-	bound   map[string]bool
+	bound   map[string]time.Time // when this process found or created the RoleBinding
 }
 
 // NewAccess returns the access of the controllers; live must not be cached.
 func NewAccess(c client.Client, live client.Reader, options Options) *Access {
-	return &Access{client: c, live: live, options: options, bound: map[string]bool{}}
+	return &Access{client: c, live: live, options: options, bound: map[string]time.Time{}}
 }
 
 // providerOf returns the ID of the provider that a tenant namespace belongs to, or an empty string if the namespace
@@ -88,7 +91,7 @@ func (a *Access) providerOf(ctx context.Context, namespace string) (string, erro
 func (a *Access) bind(ctx context.Context, namespace string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.bound[namespace] {
+	if !a.bound[namespace].IsZero() {
 		return nil
 	}
 	if a.account == nil {
@@ -108,20 +111,26 @@ func (a *Access) bind(ctx context.Context, namespace string) error {
 	if err != nil {
 		return fmt.Errorf("binding ClusterRole %s in namespace %s, %w", binding.RoleRef.Name, namespace, err)
 	}
-	a.bound[namespace] = true
+	if found.Name != "" && (found.RoleRef != binding.RoleRef || !slices.Equal(found.Subjects, binding.Subjects)) {
+		return report.Errorf(report.Foreign, "RoleBinding %s in namespace %s does not give ClusterRole %s to %s: delete it", binding.Name, namespace, binding.RoleRef.Name, a.account.Name)
+	}
+	a.bound[namespace] = a.options.Clock.Now()
 	return nil
 }
 
-// checkAccess returns err. If the API server has refused access to the Secrets of a tenant namespace, the access is
-// bound again in the next attempt, and the returned error has a delay, after which a new RoleBinding applies.
+// checkAccess returns err. If the API server has refused access to the Secrets of a tenant namespace whose RoleBinding is
+// new, the returned error has a delay, after which it applies. Otherwise, the access is bound again in the next attempt.
 func (a *Access) checkAccess(namespace string, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.options.Clock.Since(a.bound[namespace]) < newBindingPeriod {
+		return report.Later(err, bindingDelay)
+	}
 	delete(a.bound, namespace)
-	return report.Later(err, bindingDelay)
+	return err
 }
 
 // getSecret reads a Secret of a tenant namespace. It returns nil if there is none.

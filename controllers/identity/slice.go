@@ -90,7 +90,13 @@ const (
 // isOutgoing reports whether this cluster sends the ResourceSlice to a provider.
 func isOutgoing(object client.Object) bool {
 	l := object.GetLabels()
-	return l[wire.ReplicationLabel] == "true" && l[wire.ReplicatedLabel] != "true" && l[wire.RemoteIDLabel] != ""
+	return l[wire.ReplicationLabel] == "true" && l[wire.ReplicatedLabel] != "true" && l[wire.RemoteIDLabel] != "" || wasSent(object)
+}
+
+// wasSent reports whether a ResourceSlice of this cluster has a copy on a provider. Its labels may have been removed
+// since it was sent.
+func wasSent(object client.Object) bool {
+	return object.GetLabels()[wire.ReplicatedLabel] != "true" && controllerutil.ContainsFinalizer(object, wire.ReplicatorFinalizer)
 }
 
 // Reconcile sends one ResourceSlice to its provider, and applies the answer.
@@ -161,9 +167,6 @@ func (s *ResourceSlices) forget(key types.NamespacedName) {
 func (s *ResourceSlices) open(ctx context.Context, slice *auth.ResourceSlice, provider string) (opened *remote.Remote, ready bool, err error) {
 	key := client.ObjectKeyFromObject(slice)
 	access, ready, err := s.access.accessTo(ctx, slice.Namespace, provider)
-	if err != nil {
-		return nil, false, err
-	}
 	s.mu.Lock()
 	if ready {
 		s.used[key] = access
@@ -172,7 +175,7 @@ func (s *ResourceSlices) open(ctx context.Context, slice *auth.ResourceSlice, pr
 	}
 	s.mu.Unlock()
 	if !ready {
-		return nil, false, nil
+		return nil, false, err
 	}
 	opened, err = s.remotes.Open(key, access)
 	if err != nil {
@@ -186,8 +189,11 @@ func (s *ResourceSlices) sendSlice(ctx context.Context, slice *auth.ResourceSlic
 	identity := &auth.Identity{}
 	name := client.ObjectKey{Namespace: slice.Namespace, Name: controlPlaneIdentity(provider)}
 	if err := s.client.Get(ctx, name, identity); err != nil {
-		// Package resourcerequest denies the slice while there is no Identity. The watch of Identities triggers the next
-		// reconciliation.
+		if apierrors.IsNotFound(err) && len(slice.Spec.CSR) > 0 {
+			s.report.Warn(slice, notSentReason, sendAction, fmt.Sprintf("there is no Identity %s in this namespace, so this cluster cannot access provider %s: peer the clusters (liqoctl peer)", name.Name, provider))
+		}
+		// Package resourcerequest denies other slices while there is no Identity. The watch of Identities triggers the
+		// next reconciliation.
 		return refreshInterval, client.IgnoreNotFound(err)
 	}
 	key, err := s.access.clusterKey(ctx)
@@ -218,6 +224,10 @@ func (s *ResourceSlices) sendSlice(ctx context.Context, slice *auth.ResourceSlic
 		return 0, err
 	}
 	if copied == nil {
+		// An outdated cache must not restore the copy of a slice that is gone.
+		if err := fresh.Check(ctx, s.client, s.live, slice); err != nil {
+			return refreshInterval, client.IgnoreNotFound(err)
+		}
 		if err := s.createCopy(ctx, opened, slice); err != nil {
 			return 0, err
 		}
@@ -281,23 +291,32 @@ func (s *ResourceSlices) finalizeSlice(ctx context.Context, slice *auth.Resource
 	return refreshInterval, finalizer.Ensure(ctx, s.client, slice, wire.ReplicatorFinalizer, false)
 }
 
-// removeNode deletes the virtual node of a slice, and reports whether it is gone.
+// removeNode deletes the virtual node of a slice, and reports whether no virtual node uses its credentials any more.
+// Those that others have created are left to them.
 func (s *ResourceSlices) removeNode(ctx context.Context, slice *auth.ResourceSlice) (gone bool, err error) {
-	vn := &offloading.VirtualNode{}
-	err = s.live.Get(ctx, client.ObjectKeyFromObject(slice), vn)
-	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(vn, slice) {
-		return true, nil
+	nodes := &offloading.VirtualNodeList{}
+	if err := s.live.List(ctx, nodes, client.InNamespace(slice.Namespace)); err != nil {
+		return false, fmt.Errorf("listing VirtualNodes in %s, %w", slice.Namespace, err)
 	}
-	if err != nil {
-		return false, fmt.Errorf("getting VirtualNode %s, %w", client.ObjectKeyFromObject(slice), err)
+	gone = true
+	for i := range nodes.Items {
+		vn, own := &nodes.Items[i], metav1.IsControlledBy(&nodes.Items[i], slice)
+		uses := vn.Spec.KubeconfigSecretRef != nil && vn.Spec.KubeconfigSecretRef.Name == kubeconfigSecret(sliceNamePrefix+slice.Name)
+		if !own && !uses {
+			continue
+		}
+		gone = false
+		switch {
+		case vn.DeletionTimestamp != nil:
+		case !own:
+			s.report.Warn(slice, nodeExistsReason, sendAction, fmt.Sprintf("VirtualNode %s uses the credentials of this ResourceSlice: delete it, so that the request can be withdrawn from provider %s", vn.Name, vn.Spec.ClusterID))
+		default:
+			if err := s.client.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
+				return false, fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
+			}
+		}
 	}
-	if vn.DeletionTimestamp != nil {
-		return false, nil
-	}
-	if err := s.client.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
-	}
-	return false, nil
+	return gone, nil
 }
 
 // removeCopy deletes the copy of a slice, and reports whether it is gone. A provider that has withdrawn the access of
@@ -356,13 +375,12 @@ func (s *ResourceSlices) Register(ctx context.Context, mgr manager.Manager) erro
 		}
 		return requests
 	}
-	ownNode := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &auth.ResourceSlice{}, handler.OnlyControllerOwner())
 	return builder.ControllerManagedBy(mgr).
 		Named(s.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(isOutgoing), predicate.Funcs{UpdateFunc: workers.Changed})).
 		Watches(&auth.Identity{}, handler.EnqueueRequestsFromMapFunc(slicesOfNamespace)).
-		Watches(&offloading.VirtualNode{}, ownNode, builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
+		Watches(&offloading.VirtualNode{}, handler.EnqueueRequestsFromMapFunc(slicesOfNamespace), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
 		WatchesRawSource(source.Channel(s.remotes.Events(), &handler.EnqueueRequestForObject{})).
 		Complete(lanes)
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -39,6 +40,9 @@ import (
 type Options struct {
 	// Enabled determines whether the controller is started.
 	Enabled bool
+	// Joins means that this cluster joins providers by Liqo's protocol (package identity), and sends ResourceSlices to
+	// those for which it has an Identity.
+	Joins bool
 	// Clock returns the time.
 	Clock clock.PassiveClock
 	// Failed is called with each reconciliation error. It may be nil.
@@ -62,6 +66,7 @@ func (c *Controller) Name() string { return "resourcerequest" }
 
 const (
 	notSentReason = "NotSent"
+	heldReason    = "CopyNotDeleted"
 	sendAction    = "Send"
 	// claimDelay is how long Liqo's controllers, which may run in this cluster, have to add their certificate request
 	// to a slice.
@@ -84,6 +89,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if slice.DeletionTimestamp != nil {
+		if isHeld(slice) && !c.options.Joins {
+			c.report.Warn(slice, heldReason, sendAction, fmt.Sprintf("this ResourceSlice was sent to a provider, where its copy is deleted before it: set authentication.joinProviders in the values of the chart until then, or, if the provider is lost, remove the finalizer %s", wire.ReplicatorFinalizer))
+		}
 		return reconcile.Result{}, nil
 	}
 	if !isUnsent(slice) {
@@ -93,11 +101,19 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: claimDelay - age}, nil
 	}
 	provider := slice.Labels[wire.RemoteIDLabel]
+	why := "no controller of this cluster sends ResourceSlices"
+	if c.options.Joins {
+		identity := client.ObjectKey{Namespace: slice.Namespace, Name: "controlplane-" + provider}
+		if err := c.client.Get(ctx, identity, &auth.Identity{}); !apierrors.IsNotFound(err) {
+			return reconcile.Result{RequeueAfter: claimDelay}, client.IgnoreNotFound(err)
+		}
+		why = fmt.Sprintf("there is no Identity %s in this namespace, because the clusters were not joined by liqoctl peer", identity.Name)
+	}
 	if id := ptr.Deref(slice.Spec.ProviderClusterID, ""); id != "" {
 		provider = string(id)
 	}
-	message := fmt.Sprintf("no controller of this cluster sends ResourceSlices, so provider %s was asked for nothing: run refractctl create virtualnode %s --provider=%s --remote-context=CONTEXT with the resources as flags "+
-		"(if the provider runs Liqo: refractctl peer --virtual-node=%s), and delete this ResourceSlice", provider, slice.Name, provider, slice.Name)
+	message := fmt.Sprintf("%s, so provider %s was asked for nothing: run refractctl create virtualnode %s --provider=%s --remote-context=CONTEXT with the resources as flags "+
+		"(if the provider runs Liqo: refractctl peer --virtual-node=%s), and delete this ResourceSlice", why, provider, slice.Name, provider, slice.Name)
 	denied := slice.DeepCopy()
 	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
 		offer.SetCondition(denied, what, auth.ResourceSliceDenied, notSentReason, message)
@@ -128,10 +144,15 @@ func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) er
 	return nil
 }
 
-// needsAnswer reports whether a slice must be denied, or has a denial that must be removed.
+// isHeld reports whether a ResourceSlice that this cluster has sent waits for the deletion of its copy.
+func isHeld(slice *auth.ResourceSlice) bool {
+	return slice.DeletionTimestamp != nil && slice.Labels[wire.ReplicatedLabel] != "true" && controllerutil.ContainsFinalizer(slice, wire.ReplicatorFinalizer)
+}
+
+// needsAnswer reports whether a slice must be denied, has a denial that must be removed, or cannot be deleted.
 func needsAnswer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
-	return ok && (isUnsent(slice) || slices.ContainsFunc(slice.Status.Conditions, isNotSent))
+	return ok && (isUnsent(slice) || isHeld(slice) || slices.ContainsFunc(slice.Status.Conditions, isNotSent))
 }
 
 // Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,6 +80,9 @@ func (c *Controller) whyNoAccount(v *virtualNode) string {
 		return fmt.Sprintf("VkOptionsTemplate %s is not in namespace %s of the installation", v.templateName, c.options.Installation.Namespace)
 	case v.Spec.KubeconfigSecretRef == nil || v.Spec.KubeconfigSecretRef.Name == "":
 		return "spec.kubeconfigSecretRef is empty"
+	// The controller manager could then grant access to any Secret of the namespace.
+	case c.options.JoinsProviders && !strings.HasPrefix(v.Spec.KubeconfigSecretRef.Name, "kubeconfig-"):
+		return "the name of Secret " + v.Spec.KubeconfigSecretRef.Name + " does not begin with kubeconfig-, which authentication.joinProviders requires"
 	}
 	return ""
 }

@@ -67,6 +67,8 @@ type Options struct {
 	// CreateAccounts is true if the controller creates missing ServiceAccounts of virtual kubelets, with their roles and
 	// bindings. It does so only for VirtualNodes that cannot change what runs with these permissions.
 	CreateAccounts bool
+	// JoinsProviders is true if the controller manager has access to all Secrets of tenant namespaces (package identity).
+	JoinsProviders bool
 	// TranslatesAddresses is true if virtual kubelets get the ranges in the Configurations of providers.
 	TranslatesAddresses bool
 	// RolePrefix is the prefix of the names of the installation's roles.

@@ -6,8 +6,10 @@ package negotiation
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 )
@@ -67,11 +69,19 @@ func Usable(slice *auth.ResourceSlice, own bool, asked corev1.ResourceList) (Off
 	return Check(&slice.Status, asked)
 }
 
+// mostAdded is the maximum number of resources that a provider may add to a request.
+const mostAdded = 32
+
 // RequestedBy returns the resources that a slice of this cluster requests, and those that the provider has added. The
 // provider decides on the amounts of the latter.
-func RequestedBy(slice *auth.ResourceSlice) corev1.ResourceList {
+func RequestedBy(request *auth.ResourceSlice) corev1.ResourceList {
 	all := corev1.ResourceList{}
-	maps.Copy(all, slice.Status.Resources)
-	maps.Copy(all, slice.Spec.Resources)
+	for _, name := range slices.Sorted(maps.Keys(request.Status.Resources)) {
+		amount := request.Status.Resources[name]
+		if len(all) < mostAdded && len(validation.IsQualifiedName(string(name))) == 0 && amount.Sign() >= 0 {
+			all[name] = amount
+		}
+	}
+	maps.Copy(all, request.Spec.Resources)
 	return all
 }

@@ -389,7 +389,7 @@ func ControllerManagerIdentities() Role {
 				"authentication.liqo.io", on("resourceslices/status"), do("patch")),
 			grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
 				"authentication.liqo.io", on("identities/finalizers", "resourceslices/finalizers"), do("update")),
-			grant("to create the VirtualNodes that ResourceSlices request, and to delete them first",
+			grant("to create the VirtualNodes that ResourceSlices request, and to delete them before their ResourceSlices",
 				"offloading.liqo.io", on("virtualnodes"), do("create", "delete")),
 			grant("to get access to the Secrets of tenant namespaces with this role and no other",
 				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), CredentialsRolePlaceholder),

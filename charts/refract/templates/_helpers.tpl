@@ -81,6 +81,7 @@ labels:
 {{- if and .Values.authentication.joinProviders .Values.adoptLiqo }}{{ fail "authentication.joinProviders: beside Liqo (adoptLiqo) its own authentication module joins providers. Leave one of them false." }}{{ end -}}
 {{- if and .Values.authentication.joinProviders (not .Values.offloading.enabled) }}{{ fail "authentication.joinProviders needs offloading.enabled: a cluster without virtual kubelets has no use for providers" }}{{ end -}}
 {{- if and .Values.authentication.joinProviders (not .Values.tenants.admissionPolicies) }}{{ fail "authentication.joinProviders needs tenants.admissionPolicies: without them, the controller manager could read the Secrets of every namespace" }}{{ end -}}
+{{- if and .Values.authentication.joinProviders .Values.authentication.peeringUsers }}{{ fail "authentication.peeringUsers: with authentication.joinProviders, such a user of a cluster that is peered in both directions would read the key with which this cluster accesses all of its providers. Leave one of them false." }}{{ end -}}
 {{- if and .Values.controllerManager.enabled .Values.authentication.joinProviders }}true{{ end -}}
 {{- end -}}
 

@@ -138,7 +138,7 @@ func newGenerateTenantCommand(access *clusterAccess) *cobra.Command {
 			Spec:       auth.TenantSpec{ClusterID: core.ClusterID(of.ClusterID), PublicKey: keys.Data[wire.PublicKeyField], CSR: csr, Signature: signature},
 		})
 	})
-	command.Flags().StringVar(&nonce, "nonce", "", "nonce of the provider (refractctl get nonce there); by default the one that was signed before")
+	command.Flags().StringVar(&nonce, "nonce", "", "nonce of the provider, which refractctl get nonce prints there (default: the nonce signed last)")
 	command.Flags().StringVar(&namespace, "remote-tenant-namespace", "", "namespace of the Tenant on the provider (default liqo-tenant-ID)")
 	return command
 }

@@ -89,6 +89,13 @@ func (o *sliceFlags) requestResources(ctx context.Context, cmd *cobra.Command, c
 	}
 	err := c.Create(ctx, slice)
 	if apierrors.IsAlreadyExists(err) {
+		present := &auth.ResourceSlice{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(slice), present); err != nil {
+			return fmt.Errorf("getting ResourceSlice %s/%s, %w", namespace, name, err)
+		}
+		if !isRequest(present) {
+			return fmt.Errorf("ResourceSlice %s/%s is a request of cluster %s to this one: use another name", namespace, name, o.provider)
+		}
 		err = patchTo(ctx, c, slice, map[string]any{"metadata": map[string]any{"labels": slice.Labels, "annotations": slice.Annotations}, "spec": map[string]any{"class": slice.Spec.Class, "resources": resources}})
 	}
 	if err != nil {
@@ -165,6 +172,11 @@ func newDeleteResourceSliceCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
+// isRequest reports whether a ResourceSlice is a request of this cluster, and not of a consumer.
+func isRequest(slice *auth.ResourceSlice) bool {
+	return slice.Labels[wire.ReplicationLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true"
+}
+
 // endRequest deletes a ResourceSlice of this cluster, and waits until it is gone. If namespace is empty, it searches all
 // tenant namespaces.
 func endRequest(ctx context.Context, cmd *cobra.Command, c client.Client, namespace, name string, timeout time.Duration) error {
@@ -174,7 +186,7 @@ func endRequest(ctx context.Context, cmd *cobra.Command, c client.Client, namesp
 	}
 	var found []auth.ResourceSlice
 	for i := range all.Items {
-		if labels := all.Items[i].Labels; all.Items[i].Name == name && labels[wire.ReplicationLabel] == "true" && labels[wire.ReplicatedLabel] != "true" {
+		if all.Items[i].Name == name && isRequest(&all.Items[i]) {
 			found = append(found, all.Items[i])
 		}
 	}
