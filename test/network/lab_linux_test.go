@@ -52,6 +52,15 @@ func lastEndpoint() netip.AddrPort {
 	return endpoint
 }
 
+// activeFileVariable is an environment variable with the name of a file. As long as the file exists, the API server confirms that the pod is
+// active.
+const activeFileVariable = "REFRACT_NETLAB_ACTIVE_FILE"
+
+func confirmActive(context.Context) bool {
+	_, err := os.Stat(os.Getenv(activeFileVariable))
+	return err == nil
+}
+
 // wireGuardVariable is an environment variable with the implementation of WireGuard that gateways use. The default is Auto.
 const wireGuardVariable = "REFRACT_NETLAB_WIREGUARD"
 
@@ -64,7 +73,8 @@ func TestMain(m *testing.M) {
 	case "gateway":
 		cmdutil.SpareGC(context.Background(), cmdutil.GatewayMemoryShare)
 		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
-			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint})
+			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint,
+				ConfirmActive: confirmActive})
 		})
 	case "agent":
 		serve(gateway.RunAgent)
@@ -92,6 +102,7 @@ type event struct {
 	Refused, Failed string
 	Network, Repair bool
 	Connected       *bool
+	Active          *bool
 	Writes          int
 	TunnelWrites    int
 	PeerEndpoint    netip.AddrPort
@@ -115,7 +126,7 @@ func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) erro
 	var mutex sync.Mutex
 	encoder := json.NewEncoder(os.Stdout)
 	err := run(context.Background(), inputs, func(r gateway.Report) {
-		e := event{TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint, Leg: r.Leg, PathMTU: r.PathMTU}
+		e := event{Active: r.Active, TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint, Leg: r.Leg, PathMTU: r.PathMTU}
 		if r.Refused != nil {
 			e.Refused = r.Refused.Error()
 		}

@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -216,6 +218,49 @@ func TestDialOut(t *testing.T) {
 	second.awaitEvent(isConnected)
 	t.Logf("the second server was connected after %s", time.Since(begun).Round(time.Millisecond))
 	require.Equal(t, endpoint, second.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint)
+}
+
+// TestTwoActivePods runs two pods of a client that are both active, because the first one does not know that it was replaced. It must find this
+// out from the peer, and become active again when the API server confirms it.
+func TestTwoActivePods(t *testing.T) {
+	netlab.Need(t)
+	rome, milan := &cluster{name: "rome"}, &cluster{name: "milan"}
+	describePeerings(rome, milan)
+	server := netlab.NewHost(t, "milan-gateway")
+	server.Address("lo", internetMil+"/32")
+	start(t, server, "gateway").apply(milan.peering)
+	var pods []*process
+	var files []string
+	becomes := func(pod *process, active bool) {
+		t.Helper()
+		pod.awaitEvent(func(e event) bool { return e.Active != nil && *e.Active == active })
+	}
+	for i, address := range []string{internetRome, "203.0.113.3"} {
+		host, link := netlab.NewHost(t, fmt.Sprint("rome-gateway-", i)), fmt.Sprint("to-", i)
+		netlab.Cable(server, link, "", host, "eth0", address+"/32")
+		server.Route(address+"/32", "", link)
+		host.Route(internetMil+"/32", "", "eth0")
+		files = append(files, filepath.Join(t.TempDir(), "active"))
+		t.Setenv(activeFileVariable, files[i])
+		if i == 1 {
+			require.NoError(t, os.WriteFile(files[i], nil, 0o600))
+		}
+		pods = append(pods, start(t, host, "gateway"))
+		pods[i].apply(rome.peering)
+		if i == 0 {
+			pods[i].awaitConnected(true)
+		}
+	}
+	begun := time.Now()
+	becomes(pods[0], false)
+	t.Logf("the first pod knew after %s that it was replaced", time.Since(begun).Round(time.Millisecond))
+	pods[1].awaitConnected(true)
+
+	require.NoError(t, os.WriteFile(files[0], nil, 0o600))
+	require.NoError(t, os.Remove(files[1]))
+	becomes(pods[0], true)
+	becomes(pods[1], false)
+	pods[0].awaitConnected(true)
 }
 
 // newElectingSites creates two sites with two pods of a gateway each. The groups are those whose writes are in the audit logs.
@@ -454,7 +499,8 @@ func startEchoesAt(t *testing.T, from, to *netlab.Host, target netip.AddrPort) *
 	return e
 }
 
-// startFlow sends short messages on a connection that echoes them, 10 ms apart, until the test ends.
+// startFlow sends numbers on a connection that echoes them, 10 ms apart, until the test ends. The flow fails if another number comes back
+// than the next one.
 func startFlow(t *testing.T, connection net.Conn) *echoes {
 	t.Helper()
 	e := &echoes{last: time.Now()}
@@ -462,8 +508,8 @@ func startFlow(t *testing.T, connection net.Conn) *echoes {
 	var ended sync.WaitGroup
 	t.Cleanup(func() { cancel(); _ = connection.Close(); ended.Wait() })
 	ended.Go(func() {
-		for ctx.Err() == nil {
-			if _, err := connection.Write(make([]byte, 8)); err != nil {
+		for number := uint64(0); ctx.Err() == nil; number++ {
+			if _, err := connection.Write(binary.BigEndian.AppendUint64(nil, number)); err != nil {
 				e.fail(err)
 				return
 			}
@@ -472,9 +518,13 @@ func startFlow(t *testing.T, connection net.Conn) *echoes {
 	})
 	ended.Go(func() {
 		buffer := make([]byte, 8)
-		for ctx.Err() == nil {
+		for number := uint64(0); ctx.Err() == nil; number++ {
 			if _, err := io.ReadFull(connection, buffer); err != nil {
 				e.fail(err)
+				return
+			}
+			if found := binary.BigEndian.Uint64(buffer); found != number {
+				e.fail(fmt.Errorf("%d came back instead of %d", found, number))
 				return
 			}
 			e.record(time.Now())
