@@ -40,8 +40,8 @@ import (
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent or a plain tunnel that reads its
-// objects from standard input, or as the command gateway.
+// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent, a plain tunnel or a fabric that reads
+// its objects from standard input, or as the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
 // lastEndpointVariable is an environment variable with the endpoint of the peer that another pod of the gateway has used.
@@ -80,6 +80,8 @@ func TestMain(m *testing.M) {
 		serve(gateway.RunAgent)
 	case "plain":
 		serve(runPlainTunnel)
+	case "fabric":
+		serve(runFabric)
 	case "command":
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)

@@ -280,7 +280,7 @@ func newElectingSites(t *testing.T, audited ...string) (rome, milan *site, pods 
 	}
 	rome.createPeering(t, milan, milanInRome)
 	milan.createPeering(t, rome, romeInMilan)
-	forwardToActivePod(t, milan)
+	forwardToActivePod(t, milan, nil)
 	return rome, milan, pods
 }
 
@@ -386,8 +386,8 @@ func (s *site) readEndpoint(t *testing.T) (address, node string) {
 }
 
 // forwardToActivePod does what kube-proxy does for a NodePort whose Service selects the active pod. Connections that exist keep their
-// translation.
-func forwardToActivePod(t *testing.T, s *site) {
+// translation. moved is called after each change of the active pod, and may be nil.
+func forwardToActivePod(t *testing.T, s *site, moved func()) {
 	t.Helper()
 	watch, err := s.client.Watch(t.Context(), &networking.GatewayServerList{}, client.InNamespace(s.tenant))
 	require.NoError(t, err)
@@ -405,6 +405,9 @@ func forwardToActivePod(t *testing.T, s *site) {
 			if next := string(*server.Status.InternalEndpoint.IP); next != last {
 				inNFTables(t, s.gatewayNode, func(c *nftables.Conn) { c.DelTable(table) })
 				forwardPort(t, s.gatewayNode, tunnelPort, next)
+				if moved != nil {
+					moved()
+				}
 				last = next
 			}
 		}
