@@ -188,6 +188,12 @@ demo-real: tools node-tools ## Watch it on two clusters with real nodes: a web s
 chaos: tools ## Break two joined clusters at random, and check that nothing is lost (ARGS='--rounds=200 --seed=1')
 	@go run ./test/chaos $(ARGS)
 
+ROUNDS ?= 20
+.PHONY: chaos-network
+chaos-network: tools ## Break gateways, agents and the line between two clusters at random, in namespaces (root; ROUNDS=20 SEED=1)
+	@cd test/network && REFRACT_NODES=required REFRACT_NETWORK_ROUNDS=$(ROUNDS) REFRACT_NETWORK_SEED=$(SEED) \
+	  go test -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run '^TestNetworkChaos$$' -v
+
 HOSTILE ?= 400,400
 .PHONY: hostile
 hostile: tools ## One consumer against the memory of everybody else, with more objects than in make test (HOSTILE=400,400: sent, stored)

@@ -28,6 +28,18 @@ import (
 const tunnelCheckInterval = 5 * time.Second
 
 const (
+	// confirmTimeout limits one request to the API server about the role of this pod. Meanwhile, the pod stays active, so that two pods
+	// may be active for longer with a longer timeout.
+	confirmTimeout = 2 * time.Second
+	// minConfirmInterval is the pause between two such requests. With a shorter pause, a peer that claims to know a later pod causes more
+	// requests.
+	minConfirmInterval = 5 * time.Second
+	// maxTermSkew is how far a term may be ahead of the clock of this host. Later terms are ignored, because the next term of this pod
+	// would have to be later still.
+	maxTermSkew = time.Hour
+)
+
+const (
 	// keyCheckInterval is how often the handshakes are compared while the peer is likely to replace its key. With a longer interval,
 	// packets from the peer are dropped for longer after it has replaced its key.
 	keyCheckInterval = 50 * time.Millisecond
@@ -94,6 +106,10 @@ type Options struct {
 	// a handshake with it, because the client would otherwise continue the session with the other pod until it misses
 	// answers. The function may be nil.
 	LastPeerEndpoint func() netip.AddrPort
+	// ConfirmActive asks the API server whether this pod is still the active one. It is called when the peer knows a later active pod of
+	// this gateway. If the answer is no, or the API server cannot be reached, the pod behaves as a standby until it is confirmed.
+	// The function may be nil, if the gateway has only one pod.
+	ConfirmActive func(ctx context.Context) bool
 	// Report receives each change. It must not block, and is called from several goroutines.
 	Report func(Report)
 }
@@ -113,6 +129,7 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 		g := gatewayLoop{options: o, present: present, states: states, applied: applied,
 			reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
 			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present),
+			superseded: make(chan int64, 1), confirmed: make(chan confirmation, 1),
 			keyTimer: time.NewTicker(keyCheckInterval)}
 		g.keyTimer.Stop()
 		g.ownKeys.Store(&[][]byte{})
@@ -133,7 +150,14 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 				if err := errors.Join(g.answerNodes(ctx, p), g.compile(ctx, p)); err != nil {
 					return err
 				}
+			case term := <-g.superseded:
+				g.confirm(ctx, term)
+			case c := <-g.confirmed:
+				g.applyConfirmation(ctx, c)
 			case <-timer.C:
+				if g.suspended {
+					g.confirm(ctx, g.laterTerm)
+				}
 				if g.isUnapplied {
 					if err := g.compile(ctx, g.peering); err != nil {
 						return err
@@ -197,6 +221,19 @@ type gatewayLoop struct {
 	keyTimer    *time.Ticker
 	keyInterval time.Duration
 	keysChanged time.Time
+	// term is the term of this pod, the time in milliseconds when it became active. A pod that the API server confirms as active takes a
+	// later one than the peer knows.
+	term atomic.Int64
+	// laterTerm is the last term that the peer knew of another pod.
+	laterTerm int64
+	// suspended is true while this pod behaves as a standby, because the peer knows a later active pod and the API server has not confirmed
+	// that this pod is active.
+	suspended bool
+	// superseded receives the later term that the peer knows, and confirmed the answer of the API server. confirming is the time of the last
+	// request.
+	superseded chan int64
+	confirmed  chan confirmation
+	confirming time.Time
 	// ownKeys contains the public keys that are announced to the peer, and peerKeys those that the tunnel accepts from it.
 	ownKeys, peerKeys atomic.Pointer[[][]byte]
 }
@@ -320,10 +357,49 @@ func (g *gatewayLoop) limitPackets(ctx context.Context, size int) error {
 	return g.compile(ctx, g.peering)
 }
 
+// confirmation is the answer of the API server to a pod that may have been replaced by one with a later term.
+type confirmation struct {
+	term     int64
+	isActive bool
+}
+
+// confirm asks the API server whether this pod is active, because the peer knows a pod with a later term.
+func (g *gatewayLoop) confirm(ctx context.Context, term int64) {
+	if isPossible := time.UnixMilli(term).Before(time.Now().Add(maxTermSkew)); !isPossible || time.Since(g.confirming) < minConfirmInterval ||
+		g.peering.Standby {
+		return
+	}
+	g.confirming, g.laterTerm = time.Now(), term
+	g.background.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+		defer cancel()
+		g.confirmed <- confirmation{term, g.options.ConfirmActive(ctx)} // a request takes less time than the pause before the next one
+	})
+}
+
+// applyConfirmation takes a later term if this pod is active, and otherwise suspends it.
+func (g *gatewayLoop) applyConfirmation(ctx context.Context, c confirmation) {
+	if c.isActive {
+		g.startTerm(c.term + 1)
+	}
+	if g.suspended = !c.isActive; g.isConfigured() {
+		g.followRole(ctx, g.peering)
+	}
+}
+
+// startTerm takes the next term of this pod.
+func (g *gatewayLoop) startTerm(minimum int64) { g.term.Store(max(time.Now().UnixMilli(), minimum)) }
+
+// isStandby reports whether another pod carries the packets, or this pod may have been replaced.
+func (g *gatewayLoop) isStandby(p desired.Peering) bool {
+	g.suspended = g.suspended && !p.Standby
+	return p.Standby || g.suspended
+}
+
 // followRole adds the peer to the tunnel if this pod is active, and removes it if the pod is a standby. Two pods with
 // the same key would take the peer's session from each other. Only the active pod pings the peer.
 func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
-	active := !p.Standby
+	active := !g.isStandby(p)
 	isChanged := g.active == nil || *g.active != active
 	wasStandby := g.active != nil && !*g.active
 	if isChanged && !active {
@@ -345,6 +421,7 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	g.peerEndpoint = netip.AddrPort{}
 	g.options.Report(Report{Active: &active})
 	if active {
+		g.startTerm(g.term.Load() + 1)
 		g.startPings(ctx, p)
 	}
 }
@@ -482,8 +559,21 @@ func (g *gatewayLoop) pingOptions(p desired.Peering) check.Options {
 			}
 			notify(g.reconnect)
 		},
-		Keys: g.keyExchange(),
+		Keys: g.keyExchange(), Terms: g.terms(),
 	}
+}
+
+// terms returns nil if the gateway has only one pod.
+func (g *gatewayLoop) terms() *check.Terms {
+	if g.options.ConfirmActive == nil {
+		return nil
+	}
+	return &check.Terms{Own: g.term.Load, Superseded: func(term int64) {
+		select {
+		case g.superseded <- term:
+		default:
+		}
+	}}
 }
 
 // keyExchange returns the exchange of keys for one run of the pings.

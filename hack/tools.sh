@@ -28,7 +28,7 @@ if [ "${1:-}" = --nodes ]; then
   done
 fi
 if [ "${1:-}" = --liqo ]; then
-  for name in crd-replicator liqo-controller-manager liqo-virtual-kubelet liqo-webhook liqoctl uninstaller; do
+  for name in crd-replicator liqo-controller-manager liqo-virtual-kubelet liqo-webhook liqoctl uninstaller liqo-gateway liqo-wireguard wireguard-go; do
     [ -x "$(tool_dir liqo)/$name" ] || missing+=("$name")
   done
 fi

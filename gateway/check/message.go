@@ -48,6 +48,9 @@ type message struct {
 	// Keys contains public keys. A ping has the keys of its sender. The answer has the keys that the answering gateway accepts from
 	// that sender. Versions that do not know the field drop it, so that their answers confirm nothing.
 	Keys [][]byte `json:"keys,omitempty"`
+	// Term is the term of the pod that sends a ping. The answer has the latest term that the answering gateway knows of the pods of that
+	// gateway. Versions that do not know the field drop it.
+	Term int64 `json:"term,omitempty"`
 }
 
 // parseMessage parses a datagram. It returns an error for messages that no gateway sends.

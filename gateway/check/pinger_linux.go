@@ -35,6 +35,17 @@ type Options struct {
 	PathMTU   func(size int)
 	// Keys is nil if the gateways do not exchange keys.
 	Keys *KeyExchange
+	// Terms is nil if the gateway has only one pod.
+	Terms *Terms
+}
+
+// Terms let a pod find out from the peer that another pod of its gateway has become active, while it does not reach the API server. The
+// functions must not block.
+type Terms struct {
+	// Own returns the term of this pod, which is positive. A pod that becomes active later has a greater one.
+	Own func() int64
+	// Superseded is called for each answer that contains a later term.
+	Superseded func(term int64)
 }
 
 // KeyExchange lets two gateways of Refract replace their keys without losing the connection: each one announces the public keys that
@@ -99,6 +110,9 @@ func Run(ctx context.Context, o Options) error {
 				if accepted && o.Keys != nil && len(m.Keys) > 0 {
 					o.Keys.Accepted(m.Keys)
 				}
+				if accepted && o.Terms != nil && m.Term > o.Terms.Own() {
+					o.Terms.Superseded(m.Term)
+				}
 			} else if state.Moved(m.TimeStamp, time.Now()) {
 				timer.Reset(0)
 			}
@@ -110,6 +124,9 @@ func Run(ctx context.Context, o Options) error {
 			m := message{ClusterID: o.RemoteClusterID, MsgType: ping, TimeStamp: now.Format(time.RFC3339Nano), Refract: true}
 			if o.Keys != nil && state.Refract() {
 				m.Keys = o.Keys.Own()
+			}
+			if o.Terms != nil && state.Refract() {
+				m.Term = o.Terms.Own()
 			}
 			// The write fails if the tunnel has no session or the link is down. Such a ping counts as unanswered.
 			_, _ = socket.WriteToUDPAddrPort(m.encode(), o.Peer)
@@ -178,6 +195,7 @@ func setDontFragment(socket *net.UDPConn) error {
 // ignores everything else.
 func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- message, last *atomic.Pointer[message]) {
 	buffer := make([]byte, maxProbe+1)
+	latestTerm := int64(0)
 	for {
 		n, from, err := socket.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, net.ErrClosed) {
@@ -192,6 +210,10 @@ func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- 
 		case m.MsgType == ping && m.ClusterID == o.ClusterID:
 			m.MsgType, m.Moved = pong, false
 			m.Keys = exchangeKeys(o.Keys, m.Keys)
+			if m.Term > 0 {
+				latestTerm = max(latestTerm, m.Term)
+				m.Term = latestTerm
+			}
 			if m.MTU == 0 {
 				last.Store(&m)
 			}

@@ -27,7 +27,7 @@ func TestPinger(t *testing.T) {
 	changes, latencies := make(chan bool, 10), make(chan time.Duration, 10)
 	key := func(n byte) []byte { return bytes.Repeat([]byte{n}, keyLength) }
 	announced, confirmed := make(chan [][]byte, 10), make(chan [][]byte, 10)
-	ended, reconnects := make(chan error, 1), make(chan struct{}, 100)
+	ended, reconnects, superseded := make(chan error, 1), make(chan struct{}, 100), make(chan int64, 10)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		ended <- Run(ctx, Options{ClusterID: "rome", RemoteClusterID: "milan", Peer: address, Reconnect: func() { reconnects <- struct{}{} },
@@ -36,7 +36,8 @@ func TestPinger(t *testing.T) {
 			Keys: &KeyExchange{
 				Own: func() [][]byte { return [][]byte{key(1), key(2)} }, OfPeer: func() [][]byte { return [][]byte{key(3)} },
 				Announced: func(keys [][]byte) { announced <- keys }, Accepted: func(keys [][]byte) { confirmed <- keys },
-			}})
+			},
+			Terms: &Terms{Own: func() int64 { return 5 }, Superseded: func(term int64) { superseded <- term }}})
 	}()
 	buffer := make([]byte, 2*maxMessage)
 	receive := func() (map[string]any, netip.AddrPort) {
@@ -56,6 +57,7 @@ func TestPinger(t *testing.T) {
 	require.Equal(t, "milan", fields["clusterID"])
 	require.Equal(t, true, fields["refract"])
 	require.NotContains(t, fields, "keys", "the peer may run Liqo")
+	require.NotContains(t, fields, "term")
 	_, err = time.Parse(time.RFC3339Nano, fields["timeStamp"].(string))
 	require.NoError(t, err)
 
@@ -114,6 +116,24 @@ func TestPinger(t *testing.T) {
 		fields, _ = receive()
 	}
 	require.Equal(t, []any{base64.StdEncoding.EncodeToString(key(3))}, fields["keys"], "the answer contains the accepted keys")
+	require.NotContains(t, fields, "term")
+	// Answers contain the latest term that a gateway has used.
+	for _, term := range []string{"8", "7"} {
+		send(pinger, `{"clusterID":"rome","msgType":"PING","refract":true,"timeStamp":"2020-01-01T00:00:00.16Z","term":`+term+`}`)
+		for fields, _ = receive(); fields["msgType"] != "PONG"; {
+			fields, _ = receive()
+		}
+		require.Equal(t, 8.0, fields["term"])
+	}
+	for _, term := range []string{"5", "6"} {
+		for fields, _ = receive(); fields["msgType"] != "PING"; {
+			fields, _ = receive()
+		}
+		require.Equal(t, 5.0, fields["term"])
+		send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"timeStamp":"`+stamp()+`","term":`+term+`}`)
+	}
+	require.Equal(t, int64(6), <-superseded)
+	last = stamp()
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"moved":true,"timeStamp":"`+last+`"}`)
 	<-reconnects
 

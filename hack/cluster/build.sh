@@ -4,7 +4,7 @@
 #
 # Builds one binary of the test clusters from the Go module proxy, into the cache.
 # Usage: hack/cluster/build.sh kube-apiserver|kube-controller-manager|kube-controller-manager-prompt|kube-scheduler|kubectl|etcd|etcdutl|kwok
-#        of Liqo: crd-replicator|liqo-controller-manager|liqoctl|liqo-virtual-kubelet|liqo-webhook|uninstaller
+#        of Liqo: crd-replicator|liqo-controller-manager|liqoctl|liqo-virtual-kubelet|liqo-webhook|uninstaller|liqo-gateway|liqo-wireguard|wireguard-go
 #        of Kubernetes' end-to-end tests: e2e.test, and the programs of its images agnhost|nonewprivs
 #        of real nodes: kubelet|kube-proxy|containerd|containerd-shim-runc-v2|runc|bridge|loopback|host-local|portmap|coredns|metrics-server
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -36,6 +36,9 @@ case $name in
   portmap) component=cni package=github.com/containernetworking/plugins/plugins/meta/$name ;;
   coredns) component=coredns package=github.com/coredns/coredns ;;
   metrics-server) component=metricsserver package=sigs.k8s.io/metrics-server/cmd/metrics-server ;;
+  liqo-gateway) component=liqo package=github.com/liqotech/liqo/cmd/gateway ;;
+  liqo-wireguard) component=liqo package=github.com/liqotech/liqo/cmd/gateway/wireguard ;;
+  wireguard-go) component=liqo package=golang.zx2c4.com/wireguard ;;
   crd-replicator | uninstaller | liqo*) component=liqo package=github.com/liqotech/liqo/cmd/${name/#liqo-[vw]/${name:5:1}} ldflags+=" -X github.com/liqotech/liqo/pkg/liqoctl/version.LiqoctlVersion=$LIQO_VERSION" ;;
   *) die "unknown binary $name" ;;
 esac

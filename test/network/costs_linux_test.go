@@ -77,14 +77,14 @@ func TestCosts(t *testing.T) {
 	}
 	if *rounds > 1 {
 		t.Run("gateways", c.measureElectingGateways)
-	} // else TestTakeover measures them, with its clusters
+		t.Run("client of Liqo", c.measureLiqoClient)
+	} // else TestTakeover and TestLiqoClient measure them, with their clusters
 	if hasKernel {
 		t.Run("memory", c.measureKernelMemory)
 	} else {
 		c.table.Add("memory of a gateway, kernel WireGuard", "not measured: no kernel WireGuard")
 	}
 	t.Run("200 peers", c.measureApply)
-	c.table.Add("the connection, with an unmodified client of Liqo", "not measured here: make test-liqo")
 	var text bytes.Buffer
 	err := c.table.Print(&text)
 	if !*judge {

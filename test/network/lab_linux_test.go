@@ -40,8 +40,8 @@ import (
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent or a plain tunnel that reads its
-// objects from standard input, or as the command gateway.
+// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent, a plain tunnel or a fabric that reads
+// its objects from standard input, or as the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
 // lastEndpointVariable is an environment variable with the endpoint of the peer that another pod of the gateway has used.
@@ -50,6 +50,15 @@ const lastEndpointVariable = "REFRACT_NETLAB_LAST_ENDPOINT"
 func lastEndpoint() netip.AddrPort {
 	endpoint, _ := netip.ParseAddrPort(os.Getenv(lastEndpointVariable))
 	return endpoint
+}
+
+// activeFileVariable is an environment variable with the name of a file. As long as the file exists, the API server confirms that the pod is
+// active.
+const activeFileVariable = "REFRACT_NETLAB_ACTIVE_FILE"
+
+func confirmActive(context.Context) bool {
+	_, err := os.Stat(os.Getenv(activeFileVariable))
+	return err == nil
 }
 
 // wireGuardVariable is an environment variable with the implementation of WireGuard that gateways use. The default is Auto.
@@ -64,12 +73,15 @@ func TestMain(m *testing.M) {
 	case "gateway":
 		cmdutil.SpareGC(context.Background(), cmdutil.GatewayMemoryShare)
 		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
-			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint})
+			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint,
+				ConfirmActive: confirmActive})
 		})
 	case "agent":
 		serve(gateway.RunAgent)
 	case "plain":
 		serve(runPlainTunnel)
+	case "fabric":
+		serve(runFabric)
 	case "command":
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
@@ -92,6 +104,7 @@ type event struct {
 	Refused, Failed string
 	Network, Repair bool
 	Connected       *bool
+	Active          *bool
 	Writes          int
 	TunnelWrites    int
 	PeerEndpoint    netip.AddrPort
@@ -115,7 +128,7 @@ func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) erro
 	var mutex sync.Mutex
 	encoder := json.NewEncoder(os.Stdout)
 	err := run(context.Background(), inputs, func(r gateway.Report) {
-		e := event{TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint, Leg: r.Leg, PathMTU: r.PathMTU}
+		e := event{Active: r.Active, TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint, Leg: r.Leg, PathMTU: r.PathMTU}
 		if r.Refused != nil {
 			e.Refused = r.Refused.Error()
 		}

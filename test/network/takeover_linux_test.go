@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -218,6 +220,49 @@ func TestDialOut(t *testing.T) {
 	require.Equal(t, endpoint, second.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint)
 }
 
+// TestTwoActivePods runs two pods of a client that are both active, because the first one does not know that it was replaced. It must find this
+// out from the peer, and become active again when the API server confirms it.
+func TestTwoActivePods(t *testing.T) {
+	netlab.Need(t)
+	rome, milan := &cluster{name: "rome"}, &cluster{name: "milan"}
+	describePeerings(rome, milan)
+	server := netlab.NewHost(t, "milan-gateway")
+	server.Address("lo", internetMil+"/32")
+	start(t, server, "gateway").apply(milan.peering)
+	var pods []*process
+	var files []string
+	becomes := func(pod *process, active bool) {
+		t.Helper()
+		pod.awaitEvent(func(e event) bool { return e.Active != nil && *e.Active == active })
+	}
+	for i, address := range []string{internetRome, "203.0.113.3"} {
+		host, link := netlab.NewHost(t, fmt.Sprint("rome-gateway-", i)), fmt.Sprint("to-", i)
+		netlab.Cable(server, link, "", host, "eth0", address+"/32")
+		server.Route(address+"/32", "", link)
+		host.Route(internetMil+"/32", "", "eth0")
+		files = append(files, filepath.Join(t.TempDir(), "active"))
+		t.Setenv(activeFileVariable, files[i])
+		if i == 1 {
+			require.NoError(t, os.WriteFile(files[i], nil, 0o600))
+		}
+		pods = append(pods, start(t, host, "gateway"))
+		pods[i].apply(rome.peering)
+		if i == 0 {
+			pods[i].awaitConnected(true)
+		}
+	}
+	begun := time.Now()
+	becomes(pods[0], false)
+	t.Logf("the first pod knew after %s that it was replaced", time.Since(begun).Round(time.Millisecond))
+	pods[1].awaitConnected(true)
+
+	require.NoError(t, os.WriteFile(files[0], nil, 0o600))
+	require.NoError(t, os.Remove(files[1]))
+	becomes(pods[0], true)
+	becomes(pods[1], false)
+	pods[0].awaitConnected(true)
+}
+
 // newElectingSites creates two sites with two pods of a gateway each. The groups are those whose writes are in the audit logs.
 func newElectingSites(t *testing.T, audited ...string) (rome, milan *site, pods map[*site]*gatewayPods) {
 	t.Helper()
@@ -235,7 +280,7 @@ func newElectingSites(t *testing.T, audited ...string) (rome, milan *site, pods 
 	}
 	rome.createPeering(t, milan, milanInRome)
 	milan.createPeering(t, rome, romeInMilan)
-	forwardToActivePod(t, milan)
+	forwardToActivePod(t, milan, nil)
 	return rome, milan, pods
 }
 
@@ -341,8 +386,8 @@ func (s *site) readEndpoint(t *testing.T) (address, node string) {
 }
 
 // forwardToActivePod does what kube-proxy does for a NodePort whose Service selects the active pod. Connections that exist keep their
-// translation.
-func forwardToActivePod(t *testing.T, s *site) {
+// translation. moved is called after each change of the active pod, and may be nil.
+func forwardToActivePod(t *testing.T, s *site, moved func()) {
 	t.Helper()
 	watch, err := s.client.Watch(t.Context(), &networking.GatewayServerList{}, client.InNamespace(s.tenant))
 	require.NoError(t, err)
@@ -360,6 +405,9 @@ func forwardToActivePod(t *testing.T, s *site) {
 			if next := string(*server.Status.InternalEndpoint.IP); next != last {
 				inNFTables(t, s.gatewayNode, func(c *nftables.Conn) { c.DelTable(table) })
 				forwardPort(t, s.gatewayNode, tunnelPort, next)
+				if moved != nil {
+					moved()
+				}
 				last = next
 			}
 		}
@@ -454,7 +502,8 @@ func startEchoesAt(t *testing.T, from, to *netlab.Host, target netip.AddrPort) *
 	return e
 }
 
-// startFlow sends short messages on a connection that echoes them, 10 ms apart, until the test ends.
+// startFlow sends numbers on a connection that echoes them, 10 ms apart, until the test ends. The flow fails if another number comes back
+// than the next one.
 func startFlow(t *testing.T, connection net.Conn) *echoes {
 	t.Helper()
 	e := &echoes{last: time.Now()}
@@ -462,8 +511,8 @@ func startFlow(t *testing.T, connection net.Conn) *echoes {
 	var ended sync.WaitGroup
 	t.Cleanup(func() { cancel(); _ = connection.Close(); ended.Wait() })
 	ended.Go(func() {
-		for ctx.Err() == nil {
-			if _, err := connection.Write(make([]byte, 8)); err != nil {
+		for number := uint64(0); ctx.Err() == nil; number++ {
+			if _, err := connection.Write(binary.BigEndian.AppendUint64(nil, number)); err != nil {
 				e.fail(err)
 				return
 			}
@@ -472,9 +521,13 @@ func startFlow(t *testing.T, connection net.Conn) *echoes {
 	})
 	ended.Go(func() {
 		buffer := make([]byte, 8)
-		for ctx.Err() == nil {
+		for number := uint64(0); ctx.Err() == nil; number++ {
 			if _, err := io.ReadFull(connection, buffer); err != nil {
 				e.fail(err)
+				return
+			}
+			if found := binary.BigEndian.Uint64(buffer); found != number {
+				e.fail(fmt.Errorf("%d came back instead of %d", found, number))
 				return
 			}
 			e.record(time.Now())

@@ -205,6 +205,14 @@ func (e *elector) writeEndpoint(ctx context.Context, gate client.Object) error {
 	return nil
 }
 
+// confirmActive reads from the API server whether nodes send their packets to this pod.
+func (e *elector) confirmActive(ctx context.Context) bool {
+	gate, endpoint, err := e.options.readGateway(ctx, e.writer)
+	isActive := err == nil && gate != nil && !e.options.isStandby(endpoint)
+	slog.Warn("The peer knows another active pod of this gateway", "confirmed", isActive, "err", err)
+	return isActive
+}
+
 // logOutcome logs the first of several consecutive failures.
 func (e *elector) logOutcome(err error) {
 	if errors.Is(err, context.Canceled) {

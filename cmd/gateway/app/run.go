@@ -79,11 +79,12 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	keys := newKeyKeeper(writer, p)
 	var elector *elector
 	var lastPeerEndpoint func() netip.AddrPort
+	var confirmActive func(context.Context) bool
 	if o.standby {
 		if elector, err = newElector(writer, o, objects, p.reporter, warn); err != nil {
 			return err
 		}
-		lastPeerEndpoint = elector.member.Peer
+		lastPeerEndpoint, confirmActive = elector.member.Peer, elector.confirmActive
 	}
 	build := func(ctx context.Context) (desired.Peering, error) {
 		keeper.requestUpdate()
@@ -137,6 +138,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 				slog.Error("WireGuard reports an error", "err", fmt.Sprintf(format, values...))
 			},
 			LastPeerEndpoint: lastPeerEndpoint,
+			ConfirmActive:    confirmActive,
 			Report: func(r gateway.Report) {
 				p.reporter.report(r)
 				legs.recordReport(r)

@@ -3,7 +3,10 @@ module github.com/refract-project/refract/hack/cluster/liqo
 
 go 1.26.4
 
-require github.com/liqotech/liqo v1.1.2
+require (
+	github.com/liqotech/liqo v1.1.2
+	golang.zx2c4.com/wireguard v0.0.0-20250521234502-f333402bd9cb
+)
 
 require (
 	atomicgo.dev/cursor v0.2.0 // indirect
@@ -179,7 +182,7 @@ require (
 	golang.org/x/text v0.31.0 // indirect
 	golang.org/x/time v0.12.0 // indirect
 	golang.org/x/tools v0.38.0 // indirect
-	golang.zx2c4.com/wireguard v0.0.0-20220904105730-b51010ba13f0 // indirect
+	golang.zx2c4.com/wintun v0.0.0-20230126152724-0fa3db229ce2 // indirect
 	golang.zx2c4.com/wireguard/wgctrl v0.0.0-20220504211119-3d4a969bb56b // indirect
 	gomodules.xyz/jsonpatch/v2 v2.4.0 // indirect
 	google.golang.org/api v0.206.0 // indirect
