@@ -257,7 +257,7 @@ func (g *guard) keepsValue(base document.View, path document.Path) bool {
 func (g *guard) guardError(n int, path document.Path, rule string) error {
 	name := ""
 	if n >= 0 {
-		name = g.plugins[n].name
+		name = g.plugins[n].Name()
 	}
 	return &GuardError{Plugin: name, Hook: g.hook, Path: path.String(), Rule: rule}
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/refract-project/refract/host/document"
+
 	"sigs.k8s.io/json"
 
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/internal/guest"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -88,7 +90,7 @@ func (m *Manifest) validateManifest() error {
 		return errors.New("it lists no hooks")
 	}
 	for _, h := range m.Hooks {
-		if !slices.Contains(hookNames[:], h) {
+		if !slices.Contains(guest.HookNames(), h) {
 			return fmt.Errorf("unknown hook %q (there are outgoing and incoming)", h)
 		}
 	}

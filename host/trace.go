@@ -59,10 +59,10 @@ func (c *Conflicts) Trace(p *Plugin, edits iter.Seq[Edit]) {
 		path := edit.Path.String()
 		for n, one := range c.traced[:earlier] {
 			if one.overlaps(path) && !c.overlapsBefore(n, path) {
-				c.found = append(c.found, Conflict{Path: path, First: one.plugin, Then: p.name})
+				c.found = append(c.found, Conflict{Path: path, First: one.plugin, Then: p.Name()})
 			}
 		}
-		c.traced = append(c.traced, tracedEdit{path, p.name})
+		c.traced = append(c.traced, tracedEdit{path, p.Name()})
 	}
 }
 

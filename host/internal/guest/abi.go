@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import "github.com/refract-project/refract/host/document"
 
-// abiVersion is the version of the plugin ABI that this host implements. The ABI is described in docs/abi.md.
-const abiVersion = 1
+// ABIVersion is the version of the plugin ABI that this host implements. The ABI is described in docs/abi.md.
+const ABIVersion = 1
 
 // absent is the result of functions that return the length of a string if the string is missing: -1 as an i32.
 const absent = 0xFFFFFFFF
@@ -52,7 +52,7 @@ func refractFunctions() map[string]hostFunction {
 
 // valueAt returns the value at a path below a handle. The handle, the path pointer and the path length are on top of
 // the stack.
-func (i *instance) valueAt(function string, stack []uint64) document.View {
+func (i *Instance) valueAt(function string, stack []uint64) document.View {
 	path := i.guestString(function, stack[1], stack[2])
 	n := i.nodeOf(function, stack[0])
 	v, err := n.At(path)
@@ -65,12 +65,12 @@ func (i *instance) valueAt(function string, stack []uint64) document.View {
 }
 
 // nodeAndPath returns the node and the path for a read or write.
-func (i *instance) nodeAndPath(function string, stack []uint64) (document.Node, string) {
+func (i *Instance) nodeAndPath(function string, stack []uint64) (document.Node, string) {
 	return i.nodeOf(function, stack[0]), i.guestString(function, stack[1], stack[2])
 }
 
 // abortWrongKind ends the call because the kind of the value differs from the kind that the function reads.
-func (i *instance) abortWrongKind(function string, stack []uint64, got document.Kind, want string) {
+func (i *Instance) abortWrongKind(function string, stack []uint64, got document.Kind, want string) {
 	path := i.guestString(function, stack[1], stack[2])
 	problem := "the value is of kind " + got.String() + ", not " + want
 	if path != "" {
@@ -81,7 +81,7 @@ func (i *instance) abortWrongKind(function string, stack []uint64, got document.
 
 // finishOperation charges the document's work after an operation, and ends the call if the operation has returned an
 // error.
-func (i *instance) finishOperation(function string, err error) {
+func (i *Instance) finishOperation(function string, err error) {
 	if err != nil {
 		i.abortCall(function, err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"encoding/binary"
@@ -18,8 +18,8 @@ func FuzzABI(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x10\x11\x12"))
 	f.Add([]byte("get metadata.labels then set it, copy it, remove it"))
 	f.Add(slices.Repeat([]byte{13, 1, 3, 2, 9}, 20))
-	object, pristine := serviceObject(), serviceObject()
-	d := newDriver(f, object, PluginConfig{Limits: Limits{OutputBytes: 1 << 14, Handles: 1 << 10, Fuel: 1 << 20}})
+	object, pristine := fuzzedObject(), fuzzedObject()
+	d := newDriver(f, object, nil, Limits{OutputBytes: 1 << 14, Handles: 1 << 10, Fuel: 1 << 20})
 	type named struct {
 		name string
 		f    hostFunction
@@ -63,6 +63,21 @@ func FuzzABI(f *testing.F) {
 			t.Fatalf("the next call: %v", err)
 		}
 	})
+}
+
+func fuzzedObject() map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Service",
+		"metadata": map[string]any{"name": "frontend", "labels": map[string]any{"app": "shop", "vendor.example.com/cost": "7"}},
+		"spec": map[string]any{
+			"type": "LoadBalancer", "clusterIPs": []any{"10.96.4.2"},
+			"ports": []any{
+				map[string]any{"name": "http", "port": int64(80), "nodePort": int64(30080)},
+				map[string]any{"name": "https", "port": int64(443), "nodePort": int64(30443)},
+			},
+		},
+		"status": map[string]any{"loadBalancer": map[string]any{}},
+	}
 }
 
 // fuzzArguments returns mostly plausible arguments, such as known handles and existing texts, and some arbitrary

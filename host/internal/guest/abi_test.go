@@ -1,15 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,18 +20,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/tetratelabs/wazero/sys"
+	"golang.org/x/time/rate"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/host/internal/compiler"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
 // driver calls the functions of the ABI as a guest does. Text arguments are written to the memory of a real instance.
 type driver struct {
 	t   testing.TB
-	i   *instance
+	i   *Instance
 	doc *document.Document
 	env *Env
 	at  uint32 // address of the next text
-	im  imports
+	im  Imports
 }
 
 const (
@@ -36,22 +43,42 @@ const (
 	bufferCapacity = 16384
 )
 
-func newDriver(t testing.TB, object map[string]any, pc PluginConfig) *driver {
-	p := mustLoad(t, newHost(t), "driver", noop, pc)
-	d := &driver{t: t, i: p.hot.Load(), doc: document.New(), env: &Env{Context: benchContext()}, im: hostImports()}
+func newDriver(t testing.TB, object map[string]any, config map[string]any, limits Limits) *driver {
+	t.Helper()
+	d := &driver{t: t, i: newInstance(t, config, limits), doc: document.New(), env: &Env{}, im: NewImports()}
 	d.doc.Reset(object)
 	d.call()
 	return d
 }
 
+// newInstance returns an instance of a module whose hooks do nothing.
+func newInstance(t testing.TB, config map[string]any, limits Limits) *Instance {
+	t.Helper()
+	wasm, err := wattest.Assemble(`(module (memory (export "memory") 1) (func (export "outgoing") (result i32) (i32.const 0)))`)
+	require.NoError(t, err)
+	limits = limits.WithDefaults(DefaultLimits())
+	wasm, err = fuel.Instrument(wasm, fuel.Options{Start: limits.Fuel, CallDepth: uint32(limits.CallDepth), MemoryPages: MaxPages})
+	require.NoError(t, err)
+	ctx := context.Background()
+	c, err := compiler.New(ctx, "", slog.Default(), NewImports().Instantiate)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(ctx) })
+	m := NewModule("driver", config, limits, slog.Default())
+	m.MaySkip = true
+	m.Compiled, m.Runtime, err = c.Compile(ctx, wasm)
+	require.NoError(t, err)
+	i, err := m.NewInstance(ctx)
+	require.NoError(t, err)
+	return i
+}
+
 // call begins a new call of a hook, which makes earlier handles invalid.
 func (d *driver) call() {
-	p := d.i.plugin
-	d.env.out.resetOutcome()
-	d.doc.Mount(document.ContextRoot, d.env.Context)
-	d.doc.Begin(p.config, p.limits.Handles, p.limits.OutputBytes)
-	d.i.beginCall("outgoing", p.limits.Fuel)
-	d.env.ends = d.env.readClock() + time.Minute
+	m := d.i.module
+	d.doc.Mount(document.ContextRoot, map[string]any{"hook": "outgoing", "localClusterID": "rome", "remoteClusterID": "milan", "nodeName": "milan"})
+	d.doc.Begin(m.Config, m.Limits.Handles, m.Limits.OutputBytes)
+	d.i.beginCall("outgoing", m.Limits.Fuel)
+	d.env.Clock.StartRun(time.Minute)
 	d.i.doc, d.i.env, d.i.floor = d.doc, d.env, d.doc.Nodes()
 	d.i.generation += generationStep
 }
@@ -129,7 +156,7 @@ func TestABIReads(t *testing.T) {
 	d := newDriver(t, map[string]any{
 		"a": map[string]any{"s": "text", "n": int64(7), "f": 1.5, "w": 2.0, "b": true, "null": nil, "x.y/z": "dotted"},
 		"l": []any{"zero", map[string]any{"k": "v"}},
-	}, PluginConfig{Config: map[string]any{"level": int64(3)}})
+	}, map[string]any{"level": int64(3)}, Limits{})
 	for _, c := range []struct {
 		name string
 		args []any
@@ -180,7 +207,7 @@ func TestABIReads(t *testing.T) {
 }
 
 func TestABIHandles(t *testing.T) {
-	d := newDriver(t, map[string]any{"l": []any{map[string]any{"k": "v"}}}, PluginConfig{})
+	d := newDriver(t, map[string]any{"l": []any{map[string]any{"k": "v"}}}, nil, Limits{})
 	l := d.must("get", 1, "l")
 	e := d.must("elem", l, 0)
 	if f := d.must("field", e, "k"); d.must("string_eq", f, "", "v") != 1 {
@@ -201,8 +228,8 @@ func TestABIHandles(t *testing.T) {
 }
 
 func TestABIWrites(t *testing.T) {
-	d := newDriver(t, map[string]any{"m": map[string]any{"vendor/a": "1", "keep": "2", "vendor/b": "3"}}, PluginConfig{
-		Config: map[string]any{"globs": []any{"vendor/b*"}}})
+	d := newDriver(t, map[string]any{"m": map[string]any{"vendor/a": "1", "keep": "2", "vendor/b": "3"}},
+		map[string]any{"globs": []any{"vendor/b*"}}, Limits{})
 	d.must("set_string", 1, "s", "x")
 	d.must("set_float", 1, "f", 0.5)
 	d.must("set_bool", 1, "b", 1)
@@ -231,7 +258,7 @@ func TestABIWrites(t *testing.T) {
 }
 
 func TestABICapabilities(t *testing.T) {
-	d := newDriver(t, map[string]any{}, PluginConfig{})
+	d := newDriver(t, map[string]any{}, nil, Limits{})
 	var logged strings.Builder
 	d.env.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	d.env.RemapIP = func(ip string) (string, bool) { return "10.80.0.1", ip == "10.0.0.1" }
@@ -247,7 +274,7 @@ func TestABICapabilities(t *testing.T) {
 	if !strings.Contains(logged.String(), "hello") || !strings.Contains(logged.String(), "plugin=driver") {
 		t.Errorf("logged %q", logged.String())
 	}
-	if w := d.env.out.Warnings; len(w) != 1 || w[0] != (Warning{"driver", "careful"}) {
+	if w := d.i.Warnings(); len(w) != 1 || w[0] != "careful" {
 		t.Errorf("warnings %v", w)
 	}
 	if !d.i.skipped || d.i.reason != "not wanted" {
@@ -259,7 +286,7 @@ func TestABIMisuse(t *testing.T) {
 	object := func() map[string]any {
 		return map[string]any{"s": "text", "m": map[string]any{}, "l": []any{int64(1)}}
 	}
-	d := newDriver(t, object(), PluginConfig{Config: map[string]any{"secret": map[string]any{}}})
+	d := newDriver(t, object(), map[string]any{"secret": map[string]any{}}, Limits{})
 	stale := d.must("get", 1, "m")
 	foreign := d.must("get", 3, "secret")
 	d.call()
@@ -329,7 +356,7 @@ func TestABIMisuse(t *testing.T) {
 }
 
 func TestABILimits(t *testing.T) {
-	d := newDriver(t, map[string]any{}, PluginConfig{Limits: Limits{OutputBytes: 1000, Handles: 50, Fuel: 100_000}})
+	d := newDriver(t, map[string]any{}, nil, Limits{OutputBytes: 1000, Handles: 50, Fuel: 100_000})
 	fails := func(limit Limit, f func() error) {
 		t.Helper()
 		d.doc.Restore()
@@ -367,7 +394,7 @@ func TestABILimits(t *testing.T) {
 // TestABIWorkCostsFuel checks that calls whose work grows with their arguments run out of fuel before much work is
 // done.
 func TestABIWorkCostsFuel(t *testing.T) {
-	d := newDriver(t, map[string]any{"m": map[string]any{"a": "1"}}, PluginConfig{Limits: Limits{Fuel: 100_000}})
+	d := newDriver(t, map[string]any{"m": map[string]any{"a": "1"}}, nil, Limits{Fuel: 100_000})
 	for name, do := range map[string]func() (uint64, error){
 		"random_get": func() (uint64, error) { return d.do(moduleWASI, "random_get", 0, 60000) },
 		"remove": func() (uint64, error) {
@@ -398,7 +425,7 @@ func TestABIWorkCostsFuel(t *testing.T) {
 }
 
 func TestWASI(t *testing.T) {
-	d := newDriver(t, map[string]any{}, PluginConfig{})
+	d := newDriver(t, map[string]any{}, nil, Limits{})
 	read := func(name string, args ...any) string {
 		t.Helper()
 		if errno, err := d.do(moduleWASI, name, args...); errno != 0 || err != nil {
@@ -439,4 +466,34 @@ func TestWASI(t *testing.T) {
 		}
 	}()
 	d.im[moduleWASI]["proc_exit"].call(d.i, []uint64{3})
+}
+
+// TestLogsAreLimitedAcrossCalls checks that the lines of a plugin that logs in each call are logged only up to the
+// limit for all calls together.
+func TestLogsAreLimitedAcrossCalls(t *testing.T) {
+	d := newDriver(t, map[string]any{}, nil, Limits{})
+	var lines strings.Builder
+	d.env.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+	for range 5 * logBurst {
+		d.call()
+		d.must("log", 1, "hello")
+	}
+	if n := strings.Count(lines.String(), "hello"); n < logBurst || n > 2*logBurst {
+		t.Errorf("%d lines", n)
+	}
+	d.i.module.lines.SetBurst(1 << 20)
+	d.i.module.lines.SetLimit(rate.Inf)
+	d.must("log", 1, "hello")
+	if !strings.Contains(lines.String(), "linesDroppedBefore=") {
+		t.Error("nothing tells of the lines that are missing")
+	}
+}
+
+// TestImplementedWASI lists the functions of WASI that do something. Each of them needs a case in the test
+// TestEveryValueThatAGuestReadsIsTheSameInEachDomain of package host.
+func TestImplementedWASI(t *testing.T) {
+	assert.ElementsMatch(t, []string{
+		"args_get", "environ_get", "args_sizes_get", "environ_sizes_get", "sched_yield", "clock_res_get", "clock_time_get", "random_get", "fd_write",
+		"poll_oneoff", "fd_fdstat_get",
+	}, slices.Collect(maps.Keys(wasiCalls())))
 }

@@ -1,15 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package compiler
 
 import (
 	"encoding/binary"
 	"slices"
 )
 
-// startExport is the name of the export that replaces a module's start section.
-const startExport = "refract_start"
+// StartExport is the name of the export that replaces a module's start section.
+const StartExport = "refract_start"
 
 // IDs of the sections in a wasm binary that exportStart rewrites.
 const (
@@ -30,7 +30,7 @@ func exportStart(wasm []byte) []byte {
 	if !ok {
 		return wasm
 	}
-	entry := append([]byte{byte(len(startExport))}, startExport...)
+	entry := append([]byte{byte(len(StartExport))}, StartExport...)
 	// Kind 0 is a function. The content of the start section is the index of the function.
 	entry = append(append(entry, 0), start.contentIn(wasm)...)
 	out := slices.Clone(wasm[:start.from])

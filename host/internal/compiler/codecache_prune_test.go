@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package compiler
 
 import (
 	"os"
@@ -38,16 +38,5 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 	require.NoError(t, c.pruneFiles())
 	if _, err := os.Stat(filepath.Join(dir, scratchPrefix+"1")); err == nil {
 		t.Error("an abandoned scratch folder stays")
-	}
-}
-
-// TestCacheFolderOfAnyName checks that special characters in the name of the folder are not treated as a pattern.
-func TestCacheFolderOfAnyName(t *testing.T) {
-	h, err := New(t.Context(), NewConfig().WithCacheDir(filepath.Join(t.TempDir(), "plug[ins*")))
-	require.NoError(t, err)
-	mustLoad(t, h, "service", defaultModule(t, "Service"), PluginConfig{})
-	require.NoError(t, h.Close(t.Context()))
-	if n := h.CacheFailures(); n != 0 {
-		t.Errorf("the cache failed %d times", n)
 	}
 }

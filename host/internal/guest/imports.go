@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"context"
@@ -34,16 +34,17 @@ type hostFunction struct {
 }
 
 // goFunction is an api.GoFunction whose first argument is the instance that makes the call.
-type goFunction func(i *instance, stack []uint64)
+type goFunction func(i *Instance, stack []uint64)
 
 // Call implements api.GoFunction. ctx is the instance that was passed to CallWithStack as its context.
-func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*instance), stack) }
+func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*Instance), stack) }
 
-// imports contains all host functions, by module and name.
-type imports map[string]map[string]hostFunction
+// Imports contains all host functions, by module and name.
+type Imports map[string]map[string]hostFunction
 
-func hostImports() imports {
-	return imports{
+// NewImports returns the functions that every plugin may import.
+func NewImports() Imports {
+	return Imports{
 		moduleRefract: refractFunctions(),
 		moduleExtism:  extismFunctions(),
 		moduleWASI:    wasiFunctions(),
@@ -51,7 +52,7 @@ func hostImports() imports {
 }
 
 // newHostFunction returns a hostFunction with an optional result and the given parameter types.
-func newHostFunction(call func(*instance, []uint64), result []api.ValueType, params ...api.ValueType) hostFunction {
+func newHostFunction(call func(*Instance, []uint64), result []api.ValueType, params ...api.ValueType) hostFunction {
 	return hostFunction{params: params, results: result, call: call}
 }
 
@@ -62,9 +63,9 @@ var (
 	anF64 = []api.ValueType{f64}
 )
 
-// instantiateModules creates the host modules in a runtime. wazero passes a call's context to host functions unchanged.
-// We pass the *instance as that context, so a host function gets it back with a type assertion.
-func (im imports) instantiateModules(ctx context.Context, r wazero.Runtime) error {
+// Instantiate creates the host modules in a runtime. wazero passes a call's context to host functions unchanged.
+// We pass the *Instance as that context, so a host function gets it back with a type assertion.
+func (im Imports) Instantiate(ctx context.Context, r wazero.Runtime) error {
 	for module, functions := range im {
 		b := r.NewHostModuleBuilder(module)
 		for name, f := range functions {
@@ -77,8 +78,8 @@ func (im imports) instantiateModules(ctx context.Context, r wazero.Runtime) erro
 	return nil
 }
 
-// checkImports returns an error if the module imports a function that the host does not have, or has with other types.
-func (im imports) checkImports(m wazero.CompiledModule) error {
+// CheckImports returns an error if the module imports a function that the host does not have, or has with other types.
+func (im Imports) CheckImports(m wazero.CompiledModule) error {
 	for _, def := range m.ImportedFunctions() {
 		module, name, _ := def.Import()
 		functions, ok := im[module]
@@ -93,6 +94,18 @@ func (im imports) checkImports(m wazero.CompiledModule) error {
 			return fmt.Errorf("it imports %s.%s as %s, which is %s", module, name,
 				typeSignature(def.ParamTypes(), def.ResultTypes()), typeSignature(f.params, f.results))
 		}
+	}
+	return nil
+}
+
+// CheckExport returns an error unless the module exports a function with these results and without parameters.
+func CheckExport(exports map[string]api.FunctionDefinition, name string, results ...api.ValueType) error {
+	def, ok := exports[name]
+	if !ok {
+		return fmt.Errorf("it does not export the function %s", name)
+	}
+	if got, want := typeSignature(def.ParamTypes(), def.ResultTypes()), typeSignature(nil, results); got != want {
+		return fmt.Errorf("it exports %s as %s, which must be %s", name, got, want)
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func isPatch(output []byte) bool {
 }
 
 // takePatch applies the operations of a JSON Patch to the object. After an error, the caller must drop all edits.
-func (i *instance) takePatch(text []byte) error {
+func (i *Instance) takePatch(text []byte) error {
 	var operations []any
 	repeated, err := json.UnmarshalStrict(text, &operations, json.DisallowDuplicateFields)
 	if len(repeated) > 0 {
@@ -28,7 +28,7 @@ func (i *instance) takePatch(text []byte) error {
 	for n, operation := range operations {
 		err := i.doc.Patch(operation)
 		if i.owed += hostPrice * i.doc.TakeWork(); i.owed > i.fuelLeft() {
-			return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
+			return &OutOfFuelError{Plugin: i.module.Name, During: i.during, Fuel: i.budget}
 		}
 		if i.isLate() {
 			return i.lateError()

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"errors"
@@ -14,27 +14,27 @@ import (
 )
 
 // classifyError returns a typed error for the failure that has ended a call.
-func (i *instance) classifyError(err error) error {
+func (i *Instance) classifyError(err error) error {
 	i.endLines()
 	if typed := typedError(err); typed != nil {
 		return typed
 	}
-	p := i.plugin
+	m := i.module
 	if errors.Is(err, errOutOfFuel) {
-		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
+		return &OutOfFuelError{Plugin: m.Name, During: i.during, Fuel: i.budget}
 	}
 	if errors.Is(err, errMemoryRefused) {
 		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
 	var exit *sys.ExitError
 	if errors.As(err, &exit) {
-		return &TrapError{Plugin: p.name, During: i.during, Err: i.withPanic(fmt.Errorf("it exited with status %d", exit.ExitCode()))}
+		return &TrapError{Plugin: m.Name, During: i.during, Err: i.withPanic(fmt.Errorf("it exited with status %d", exit.ExitCode()))}
 	}
 	switch i.stopCause() {
 	case fuel.OutOfFuel:
-		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
+		return &OutOfFuelError{Plugin: m.Name, During: i.during, Fuel: i.budget}
 	case fuel.OutOfStack:
-		return i.limitError(LimitCallDepth, p.limits.CallDepth)
+		return i.limitError(LimitCallDepth, m.Limits.CallDepth)
 	}
 	// The text is compared, because the runtime exports no error for its stack limit.
 	if strings.Contains(err.Error(), "stack overflow") {
@@ -43,14 +43,14 @@ func (i *instance) classifyError(err error) error {
 	if i.memory.refused {
 		return i.limitError(LimitMemory, int(i.memory.max>>16))
 	}
-	return &TrapError{Plugin: p.name, During: i.during, Err: i.withPanic(err)}
+	return &TrapError{Plugin: m.Name, During: i.during, Err: i.withPanic(err)}
 }
 
-func (i *instance) limitError(l Limit, n int) error {
-	return &LimitError{Plugin: i.plugin.name, During: i.during, Limit: l, Max: int64(n)}
+func (i *Instance) limitError(l Limit, n int) error {
+	return &LimitError{Plugin: i.module.Name, During: i.during, Limit: l, Max: int64(n)}
 }
 
-func (i *instance) stopCause() fuel.Cause {
+func (i *Instance) stopCause() fuel.Cause {
 	if i.fuel == nil || i.depth == nil {
 		return fuel.NotStopped
 	}

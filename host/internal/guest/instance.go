@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
+	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -14,12 +14,10 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// instance is a running copy of a module. It has its own memory and serves one call at a time. The instance is also
+// Instance is a running copy of a module. It has its own memory and serves one call at a time. The instance is also
 // the context.Context of its calls, so that host functions find it without a lookup.
-type instance struct {
-	plugin *Plugin
-	// busy is 1 while a call, or the pool under its lock, owns the instance. Only the hot instance needs it.
-	busy   atomic.Uint32
+type Instance struct {
+	module *Module
 	mod    api.Module
 	memory memory
 	fuel   api.MutableGlobal // nil if the plugin is unmetered
@@ -38,6 +36,8 @@ type instance struct {
 	skipped    bool
 	failed     bool
 	reason     string
+	warnings   []string // at most maxWarnings
+	warned     int      // number of warnings, including those that are left out
 
 	encoded    []byte // last encoding by json or keys, for a second call with a larger buffer
 	encodedFor document.View
@@ -47,9 +47,6 @@ type instance struct {
 	random     uint64 // state of WASI's random_get
 	slept      int64  // nanoseconds by which sleeping has advanced WASI's clock
 	output     output
-	domain     string // domain of the last call; see Env.Domain
-	ran        bool   // code of the module has run since the last reset
-	inherits   bool   // the instance has state from an earlier call
 	globals    []api.MutableGlobal
 	// startOutput is the number of bytes that were written outside of hooks.
 	startOutput int
@@ -70,22 +67,22 @@ var (
 // As a context.Context, an instance is equivalent to Background, because no call waits.
 
 // Deadline implements context.Context. There is no deadline.
-func (*instance) Deadline() (deadline time.Time, ok bool) { return }
+func (*Instance) Deadline() (deadline time.Time, ok bool) { return }
 
 // Done implements context.Context. It returns nil, because the context never ends.
-func (*instance) Done() <-chan struct{} { return nil }
+func (*Instance) Done() <-chan struct{} { return nil }
 
 // Err implements context.Context. It returns nil, because the context never ends.
-func (*instance) Err() error { return nil }
+func (*Instance) Err() error { return nil }
 
 // Value implements context.Context. It returns nil, because the context has no values.
-func (*instance) Value(any) any { return nil }
+func (*Instance) Value(any) any { return nil }
 
-// runHook calls a hook with the document. After an error other than a PluginFailedError, the instance must be
+// RunHook calls a hook with the document. After an error other than a PluginFailedError, the instance must be
 // discarded.
-func (i *instance) runHook(hook Hook, doc *document.Document, env *Env, call *Call) error {
-	limits := &i.plugin.limits
-	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
+func (i *Instance) RunHook(hook Hook, doc *document.Document, env *Env) error {
+	limits := &i.module.Limits
+	doc.Begin(i.module.Config, limits.Handles, limits.OutputBytes)
 	// This limit is for a single operation. The remaining fuel is checked when the work is charged.
 	doc.SetWorkLimit(limits.Fuel / hostPrice)
 	i.beginCall(hook.String(), limits.Fuel)
@@ -99,14 +96,30 @@ func (i *instance) runHook(hook Hook, doc *document.Document, env *Env, call *Ca
 	if i.encodedFor.Exists() {
 		i.encodedFor = document.View{}
 	}
-	if env.Measure {
-		call.Fuel, call.Memory = i.fuelUsed(), len(i.memory.bytes)
-	}
 	return err
 }
 
-func (i *instance) invokeHook(hook api.Function) error {
-	if i.plugin.portable {
+// Skipped reports whether the last call of a hook has excluded the object from reflection, and why.
+func (i *Instance) Skipped() (reason string, skipped bool) { return i.reason, i.skipped }
+
+// MemorySize returns the size of the instance's memory in bytes.
+func (i *Instance) MemorySize() int { return len(i.memory.bytes) }
+
+// ReadMemory returns a borrowed part of the instance's memory, which is valid until the next call. It returns false if
+// a part is outside the memory.
+func (i *Instance) ReadMemory(ptr, size uint32) ([]byte, bool) {
+	if uint64(ptr)+uint64(size) > uint64(len(i.memory.bytes)) {
+		return nil, false
+	}
+	return i.memory.bytes[ptr : ptr+size], true
+}
+
+// Close frees the instance. The error of closing is of no use: it would be the exit code of a module that has not
+// exited.
+func (i *Instance) Close() { _ = i.mod.Close(context.Background()) }
+
+func (i *Instance) invokeHook(hook api.Function) error {
+	if i.module.Portable {
 		return i.invokePortable(hook)
 	}
 	err := hook.CallWithStack(i, i.stack[:])
@@ -120,7 +133,7 @@ func (i *instance) invokeHook(hook api.Function) error {
 }
 
 // pluginError returns the error that the plugin itself has reported.
-func (i *instance) pluginError() error {
+func (i *Instance) pluginError() error {
 	reason := i.reason
 	if !i.failed && len(i.kernel.err) > 0 {
 		reason = string(i.kernel.err)
@@ -128,13 +141,17 @@ func (i *instance) pluginError() error {
 	if reason == "" {
 		reason = "it gave no reason"
 	}
-	return &PluginFailedError{Plugin: i.plugin.name, During: i.during, Reason: reason}
+	return &PluginFailedError{Plugin: i.module.Name, During: i.during, Reason: reason}
 }
 
 // beginCall resets the state of the last call, and sets the fuel for the next one.
-func (i *instance) beginCall(during string, budget int64) {
+func (i *Instance) beginCall(during string, budget int64) {
 	i.during, i.budget = during, budget
 	i.skipped, i.failed, i.reason = false, false, ""
+	if i.warned > 0 {
+		clear(i.warnings)
+		i.warnings, i.warned = i.warnings[:0], 0
+	}
 	i.memory.refused = false
 	i.output.panicky = ""
 	i.owed = 0
@@ -144,7 +161,7 @@ func (i *instance) beginCall(during string, budget int64) {
 	i.setFuel(budget)
 }
 
-func (i *instance) setFuel(units int64) {
+func (i *Instance) setFuel(units int64) {
 	if i.fuel != nil {
 		i.fuel.Set(uint64(units))
 	}
@@ -152,18 +169,18 @@ func (i *instance) setFuel(units int64) {
 
 // fuelLeft returns the remaining fuel. It is negative after the fuel has run out. For an unmetered plugin, it is the
 // budget.
-func (i *instance) fuelLeft() int64 {
+func (i *Instance) fuelLeft() int64 {
 	if i.fuel == nil {
 		return i.budget
 	}
 	return int64(i.fuel.Get())
 }
 
-// fuelUsed returns the fuel that the call has used, which is at most the budget.
-func (i *instance) fuelUsed() int64 { return min(i.budget-i.fuelLeft()+i.owed, i.budget) }
+// FuelUsed returns the fuel that the last call has used, which is at most its budget.
+func (i *Instance) FuelUsed() int64 { return min(i.budget-i.fuelLeft()+i.owed, i.budget) }
 
 // chargeFuel charges fuel for work of the host, so that a plugin cannot let the host work without limit.
-func (i *instance) chargeFuel(units int64) {
+func (i *Instance) chargeFuel(units int64) {
 	if i.owed += hostPrice * units; i.owed > maxOwed {
 		i.settleFuel()
 	}
@@ -177,7 +194,7 @@ const hostPrice = 8
 const maxOwed = 4096
 
 // settleFuel charges the work that was not charged yet.
-func (i *instance) settleFuel() {
+func (i *Instance) settleFuel() {
 	left := i.fuelLeft() - i.owed
 	i.owed = 0
 	i.setFuel(max(left, -1))
@@ -190,19 +207,19 @@ func (i *instance) settleFuel() {
 }
 
 // isLate reports whether the timeout of the chain has passed.
-func (i *instance) isLate() bool { return i.env != nil && i.env.readClock() > i.env.ends }
+func (i *Instance) isLate() bool { return i.env != nil && i.env.Clock.isLate() }
 
 // lateError returns the error for a timeout. It names the slowest plugin of the chain, which may differ from the
 // plugin of this instance.
-func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, i.env.readClock()) }
+func (i *Instance) lateError() error { return i.env.Clock.lateError(i.module.Name, i.during) }
 
 // spendOutput counts output bytes. While a hook runs, the document counts the bytes. At other times, the instance
 // counts them.
-func (i *instance) spendOutput(function string, n int) {
+func (i *Instance) spendOutput(function string, n int) {
 	i.chargeFuel(int64(n) / 8)
 	if i.doc == nil {
-		if i.startOutput += n; i.startOutput > i.plugin.limits.OutputBytes {
-			panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
+		if i.startOutput += n; i.startOutput > i.module.Limits.OutputBytes {
+			panic(i.limitError(LimitOutput, i.module.Limits.OutputBytes))
 		}
 		return
 	}
@@ -213,7 +230,7 @@ func (i *instance) spendOutput(function string, n int) {
 
 // guestString returns a string in the guest's memory. The string is borrowed, so it is valid only until the guest
 // continues.
-func (i *instance) guestString(function string, ptr, size uint64) string {
+func (i *Instance) guestString(function string, ptr, size uint64) string {
 	if uint32(size) == 0 {
 		return ""
 	}
@@ -223,7 +240,7 @@ func (i *instance) guestString(function string, ptr, size uint64) string {
 
 // guestBytes returns a borrowed part of the guest's memory. The memory belongs to our allocator, so that no call of
 // the runtime is necessary.
-func (i *instance) guestBytes(function string, ptr, size uint64) []byte {
+func (i *Instance) guestBytes(function string, ptr, size uint64) []byte {
 	from := uint64(uint32(ptr))
 	to := from + uint64(uint32(size))
 	if to > uint64(len(i.memory.bytes)) {
@@ -233,7 +250,7 @@ func (i *instance) guestBytes(function string, ptr, size uint64) []byte {
 }
 
 // nodeOf returns the node of a handle, or the zero Node for handle 0.
-func (i *instance) nodeOf(function string, handle uint64) document.Node {
+func (i *Instance) nodeOf(function string, handle uint64) document.Node {
 	if i.doc == nil {
 		i.abortMisuse(function, "there is an object in outgoing and incoming only")
 	}
@@ -249,7 +266,7 @@ func (i *instance) nodeOf(function string, handle uint64) document.Node {
 }
 
 // handleOf returns the handle of a node.
-func (i *instance) handleOf(n document.Node) uint64 {
+func (i *Instance) handleOf(n document.Node) uint64 {
 	id := uint64(n.ID())
 	if id <= document.ConfigRoot {
 		return id
@@ -258,30 +275,30 @@ func (i *instance) handleOf(n document.Node) uint64 {
 }
 
 // abortMisuse ends the call because the guest has violated the rules of the ABI.
-func (i *instance) abortMisuse(function, problem string) {
-	panic(&AccessError{Plugin: i.plugin.name, During: i.during, Function: function, Problem: problem})
+func (i *Instance) abortMisuse(function, problem string) {
+	panic(&AccessError{Plugin: i.module.Name, During: i.during, Function: function, Problem: problem})
 }
 
 // abortCall ends the call with an error from the document.
-func (i *instance) abortCall(function string, err error) {
+func (i *Instance) abortCall(function string, err error) {
 	// The work until the failure must be charged, too.
 	i.owed += hostPrice * i.doc.TakeWork()
 	panic(i.documentError(function, err))
 }
 
-func (i *instance) documentError(function string, err error) error {
+func (i *Instance) documentError(function string, err error) error {
 	var e *document.Error
 	if errors.As(err, &e) {
 		switch e.Code {
 		case document.TooManyNodes:
-			return i.limitError(LimitHandles, i.plugin.limits.Handles)
+			return i.limitError(LimitHandles, i.module.Limits.Handles)
 		case document.TooManyBytes:
-			return i.limitError(LimitOutput, i.plugin.limits.OutputBytes)
+			return i.limitError(LimitOutput, i.module.Limits.OutputBytes)
 		case document.TooDeep:
 			return i.limitError(LimitNesting, 0)
 		case document.TooMuchWork:
 			return errOutOfFuel
 		}
 	}
-	return &AccessError{Plugin: i.plugin.name, During: i.during, Function: function, Problem: err.Error()}
+	return &AccessError{Plugin: i.module.Name, During: i.during, Function: function, Problem: err.Error()}
 }

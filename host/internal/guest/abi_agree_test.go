@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"os"
@@ -35,7 +35,7 @@ func TestABIAgrees(t *testing.T) {
 
 	wasm := map[string]string{"uint32": "i32", "unsafe.Pointer": "i32", "int64": "i64", "float64": "f64", "": ""}
 	imported := map[string]bool{}
-	for _, match := range sdkFunction.FindAllStringSubmatch(read(t, "../sdk/imports.go"), -1) {
+	for _, match := range sdkFunction.FindAllStringSubmatch(read(t, "../../../sdk/imports.go"), -1) {
 		var params []string
 		for _, p := range strings.Split(match[2], ", ") {
 			_, kind, _ := strings.Cut(p, " ")
@@ -48,7 +48,7 @@ func TestABIAgrees(t *testing.T) {
 	}
 
 	told := map[string]bool{}
-	for _, row := range docRow.FindAllString(read(t, "../docs/abi.md"), -1) {
+	for _, row := range docRow.FindAllString(read(t, "../../../docs/abi.md"), -1) {
 		for _, match := range docFunction.FindAllStringSubmatch(row, -1) {
 			f, ok := refractFunctions()[match[1]]
 			if !ok {

@@ -1,10 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 )
@@ -12,7 +13,7 @@ import (
 // logLevels contains the log levels for the numbers 0 to 3 of the ABI.
 var logLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
-func abiLog(i *instance, stack []uint64) {
+func abiLog(i *Instance, stack []uint64) {
 	level := uint32(stack[0])
 	if level >= uint32(len(logLevels)) {
 		i.abortMisuse("log", "levels are 0 (debug) to 3 (error)")
@@ -26,14 +27,14 @@ const lineBytes = 64
 // lineWork is the work that is charged for each log line in addition to its bytes.
 const lineWork = 1024
 
-func (i *instance) logCharged(function string, level slog.Level, message string) {
+func (i *Instance) logCharged(function string, level slog.Level, message string) {
 	i.spendOutput(function, len(message)+lineBytes)
 	i.chargeFuel(lineWork + int64(len(message)))
 	i.printLine(level, message)
 }
 
-func (i *instance) printLine(level slog.Level, message string) {
-	l := i.plugin.host.logger
+func (i *Instance) printLine(level slog.Level, message string) {
+	l := i.module.Logger
 	if i.env != nil && i.env.Logger != nil {
 		l = i.env.Logger
 	}
@@ -41,13 +42,13 @@ func (i *instance) printLine(level slog.Level, message string) {
 	if !l.Enabled(ctx, level) {
 		return
 	}
-	p := i.plugin
-	if !p.lines.Allow() {
-		p.dropped.Add(1)
+	m := i.module
+	if !m.lines.Allow() {
+		m.dropped.Add(1)
 		return
 	}
-	attrs := []slog.Attr{slog.String("plugin", p.name)}
-	if n := p.dropped.Swap(0); n > 0 {
+	attrs := []slog.Attr{slog.String("plugin", m.Name)}
+	if n := m.dropped.Swap(0); n > 0 {
 		attrs = append(attrs, slog.Int64("linesDroppedBefore", n))
 	}
 	l.LogAttrs(ctx, level, i.printableCopy(message), attrs...)
@@ -60,25 +61,45 @@ const (
 )
 
 // printableCopy copies a text of the guest as valid UTF-8, so that it can be stored and logged.
-func (i *instance) printableCopy(s string) string {
+func (i *Instance) printableCopy(s string) string {
 	return strings.ToValidUTF8(strings.Clone(s), "\ufffd")
 }
 
-func abiWarn(i *instance, stack []uint64) {
+func abiWarn(i *Instance, stack []uint64) {
 	message := i.guestString("warn", stack[0], stack[1])
 	i.spendOutput("warn", len(message)+16)
 	i.chargeFuel(int64(len(message)))
 	if i.env == nil {
 		i.abortMisuse("warn", "there is an object to warn about in outgoing and incoming only")
 	}
-	i.env.out.pluginWarns(i.plugin.name, i.printableCopy(message))
+	i.addWarning(i.printableCopy(message))
 }
 
-func abiSkip(i *instance, stack []uint64) {
+// maxWarnings limits the warnings of a call. If a plugin warns about each of a thousand endpoints, the first few
+// warnings are sufficient.
+const maxWarnings = 16
+
+// addWarning adds a warning of the call. Above maxWarnings, it only counts the warning.
+func (i *Instance) addWarning(message string) {
+	if i.warned++; i.warned <= maxWarnings {
+		i.warnings = append(i.warnings, message)
+	}
+}
+
+// Warnings returns the warnings of the last call of a hook, and a last one with the number of further warnings if there
+// were too many. The slice is valid until the next call.
+func (i *Instance) Warnings() []string {
+	if more := i.warned - maxWarnings; more > 0 {
+		return append(i.warnings, fmt.Sprintf("and %d more warnings", more))
+	}
+	return i.warnings
+}
+
+func abiSkip(i *Instance, stack []uint64) {
 	reason := i.guestString("skip", stack[0], stack[1])
 	i.spendOutput("skip", len(reason))
 	i.chargeFuel(int64(len(reason)))
-	if !i.plugin.skips {
+	if !i.module.MaySkip {
 		i.abortMisuse("skip", undeclaredSkip)
 	}
 	i.skipped, i.reason = true, i.printableCopy(reason)
@@ -86,7 +107,7 @@ func abiSkip(i *instance, stack []uint64) {
 
 const undeclaredSkip = `it keeps the object from being reflected, which the capabilities of its manifest do not say: declare "skip"`
 
-func abiFail(i *instance, stack []uint64) {
+func abiFail(i *Instance, stack []uint64) {
 	reason := i.guestString("fail", stack[0], stack[1])
 	i.spendOutput("fail", len(reason))
 	i.chargeFuel(int64(len(reason)))
@@ -100,7 +121,7 @@ const remapWork = 256
 // zone.
 const maxAddress = 64
 
-func abiRemapIP(i *instance, stack []uint64) {
+func abiRemapIP(i *Instance, stack []uint64) {
 	ip := i.guestString("remap_ip", stack[0], stack[1])
 	if len(ip) > maxAddress {
 		i.abortMisuse("remap_ip", "an address has at most 64 bytes")

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"encoding/binary"
@@ -44,7 +44,7 @@ var wasiSignatures = map[string]string{
 
 func wasiFunctions() map[string]hostFunction {
 	all := map[string]hostFunction{
-		"proc_exit": newHostFunction(func(_ *instance, stack []uint64) { panic(sys.NewExitError(uint32(stack[0]))) }, none, i32),
+		"proc_exit": newHostFunction(func(_ *Instance, stack []uint64) { panic(sys.NewExitError(uint32(stack[0]))) }, none, i32),
 	}
 	for name, letters := range wasiSignatures {
 		params := []api.ValueType{}
@@ -62,7 +62,7 @@ func wasiFunctions() map[string]hostFunction {
 				call = wasiNoFile
 			}
 		}
-		all[name] = hostFunction{params: params, results: aI32, call: func(i *instance, stack []uint64) {
+		all[name] = hostFunction{params: params, results: aI32, call: func(i *Instance, stack []uint64) {
 			result := call(i, stack)
 			if len(stack) > 0 {
 				stack[0] = result
@@ -72,21 +72,21 @@ func wasiFunctions() map[string]hostFunction {
 	return all
 }
 
-type wasiCall func(i *instance, stack []uint64) (errno uint64)
+type wasiCall func(i *Instance, stack []uint64) (errno uint64)
 
-func wasiMissing(*instance, []uint64) uint64 { return wasiNoSys }
+func wasiMissing(*Instance, []uint64) uint64 { return wasiNoSys }
 
-func wasiNoFile(*instance, []uint64) uint64 { return wasiBadFile }
+func wasiNoFile(*Instance, []uint64) uint64 { return wasiBadFile }
 
 func wasiCalls() map[string]wasiCall {
 	return map[string]wasiCall{
-		"args_get":          func(*instance, []uint64) uint64 { return wasiSuccess },
-		"environ_get":       func(*instance, []uint64) uint64 { return wasiSuccess },
+		"args_get":          func(*Instance, []uint64) uint64 { return wasiSuccess },
+		"environ_get":       func(*Instance, []uint64) uint64 { return wasiSuccess },
 		"args_sizes_get":    wasiNothing,
 		"environ_sizes_get": wasiNothing,
-		"sched_yield":       func(*instance, []uint64) uint64 { return wasiSuccess },
-		"clock_res_get":     func(i *instance, s []uint64) uint64 { return i.wasiStore(s[1], 1) },
-		"clock_time_get":    func(i *instance, s []uint64) uint64 { return i.wasiStore(s[2], uint64(wasiTime+i.slept)) },
+		"sched_yield":       func(*Instance, []uint64) uint64 { return wasiSuccess },
+		"clock_res_get":     func(i *Instance, s []uint64) uint64 { return i.wasiStore(s[1], 1) },
+		"clock_time_get":    func(i *Instance, s []uint64) uint64 { return i.wasiStore(s[2], uint64(wasiTime+i.slept)) },
 		"random_get":        wasiRandom,
 		"fd_write":          wasiWrite,
 		"poll_oneoff":       wasiPoll,
@@ -96,21 +96,21 @@ func wasiCalls() map[string]wasiCall {
 
 // wasiNothing implements the functions that return the sizes of the arguments and of the environment. Both sizes are
 // zero.
-func wasiNothing(i *instance, stack []uint64) uint64 {
+func wasiNothing(i *Instance, stack []uint64) uint64 {
 	for _, ptr := range stack[:2] {
 		clear(i.guestBytes("args_sizes_get", ptr, 4))
 	}
 	return wasiSuccess
 }
 
-func (i *instance) wasiStore(ptr, v uint64) uint64 {
+func (i *Instance) wasiStore(ptr, v uint64) uint64 {
 	binary.LittleEndian.PutUint64(i.guestBytes("clock_time_get", ptr, 8), v)
 	return wasiSuccess
 }
 
 // wasiRandom fills a buffer from a pseudorandom sequence with a fixed seed (splitmix64). Each instance starts at the
 // beginning of the sequence.
-func wasiRandom(i *instance, stack []uint64) uint64 {
+func wasiRandom(i *Instance, stack []uint64) uint64 {
 	buffer := i.guestBytes("random_get", stack[0], stack[1])
 	i.chargeFuel(int64(len(buffer)) / 8)
 	for len(buffer) > 0 {
@@ -127,7 +127,7 @@ func wasiRandom(i *instance, stack []uint64) uint64 {
 
 // wasiWrite logs output line by line: standard output at level info, standard error at level error, and the text of a
 // panic as a warning.
-func wasiWrite(i *instance, stack []uint64) uint64 {
+func wasiWrite(i *Instance, stack []uint64) uint64 {
 	file := uint32(stack[0])
 	if file != 1 && file != 2 {
 		return wasiBadFile
@@ -160,7 +160,7 @@ const (
 )
 
 // wasiPoll returns at once. It advances the clock to the requested time. For files it reports an error.
-func wasiPoll(i *instance, stack []uint64) uint64 {
+func wasiPoll(i *Instance, stack []uint64) uint64 {
 	n := uint64(uint32(stack[2]))
 	if n == 0 || n > 1<<16 {
 		return wasiInvalid
@@ -185,7 +185,7 @@ func wasiPoll(i *instance, stack []uint64) uint64 {
 }
 
 // sleepFor advances the clock by a duration, or to a time if isTime is true.
-func (i *instance) sleepFor(nanoseconds uint64, isTime bool) {
+func (i *Instance) sleepFor(nanoseconds uint64, isTime bool) {
 	switch {
 	case !isTime:
 		i.slept = min(i.slept+int64(min(nanoseconds, maxSleep)), maxSleep)
@@ -195,7 +195,7 @@ func (i *instance) sleepFor(nanoseconds uint64, isTime bool) {
 }
 
 // wasiStat reports the standard streams as character devices. No other files are open.
-func wasiStat(i *instance, stack []uint64) uint64 {
+func wasiStat(i *Instance, stack []uint64) uint64 {
 	if uint32(stack[0]) > 2 {
 		return wasiBadFile
 	}

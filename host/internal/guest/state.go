@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"slices"
@@ -22,7 +22,7 @@ type state struct {
 }
 
 // findGlobals finds the globals that package fuel has exported if the state of the module can be restored.
-func (i *instance) findGlobals() {
+func (i *Instance) findGlobals() {
 	for n := 0; ; n++ {
 		g, ok := i.mod.ExportedGlobal(fuel.StatePrefix + strconv.Itoa(n)).(api.MutableGlobal)
 		if !ok {
@@ -32,22 +32,23 @@ func (i *instance) findGlobals() {
 	}
 }
 
-// saveState returns the current state, or nil if it cannot be restored.
-func (i *instance) saveState() *state {
+// SaveState makes the current state the one to which Reset puts back every instance of the module. If the state cannot
+// be restored, Reset will return false.
+func (i *Instance) SaveState() {
 	if len(i.globals) == 0 {
-		return nil
+		return
 	}
 	s := &state{memory: slices.Clone(i.memory.bytes), random: i.random, slept: i.slept}
 	for _, g := range i.globals {
 		s.globals = append(s.globals, g.Get())
 	}
-	return s
+	i.module.initial = s
 }
 
-// putBack resets the instance to its initial state. It returns false if this is not possible: if the state of the
+// Reset resets the instance to its initial state. It returns false if this is not possible: if the state of the
 // module cannot be restored, or if the memory has grown. The memory would stay larger, and the guest can read its size.
-func (i *instance) putBack() bool {
-	s := i.plugin.initial
+func (i *Instance) Reset() bool {
+	s := i.module.initial
 	if s == nil || len(i.memory.bytes) != len(s.memory) || len(i.globals) != len(s.globals) {
 		return false
 	}
@@ -60,6 +61,5 @@ func (i *instance) putBack() bool {
 	// instance.
 	i.generation = generationStep
 	i.kernel.resetKernel()
-	i.ran = false
 	return true
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"encoding/binary"
@@ -10,18 +10,18 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-func abiKind(i *instance, stack []uint64) { stack[0] = uint64(i.valueAt("kind", stack).Kind()) }
+func abiKind(i *Instance, stack []uint64) { stack[0] = uint64(i.valueAt("kind", stack).Kind()) }
 
-func abiLen(i *instance, stack []uint64) { stack[0] = uint64(i.valueAt("len", stack).Len()) }
+func abiLen(i *Instance, stack []uint64) { stack[0] = uint64(i.valueAt("len", stack).Len()) }
 
-func abiGet(i *instance, stack []uint64) {
+func abiGet(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("get", stack)
 	got, err := n.Get(path)
 	i.finishOperation("get", err)
 	stack[0] = i.handleOf(got)
 }
 
-func abiField(i *instance, stack []uint64) {
+func abiField(i *Instance, stack []uint64) {
 	n, key := i.nodeAndPath("field", stack)
 	// Fuel is charged for the length of the key, because the key is hashed and compared with the keys of visited
 	// nodes.
@@ -31,13 +31,13 @@ func abiField(i *instance, stack []uint64) {
 	stack[0] = i.handleOf(got)
 }
 
-func abiElem(i *instance, stack []uint64) {
+func abiElem(i *Instance, stack []uint64) {
 	got, err := i.nodeOf("elem", stack[0]).Index(int(uint32(stack[1])))
 	i.finishOperation("elem", err)
 	stack[0] = i.handleOf(got)
 }
 
-func abiString(i *instance, stack []uint64) {
+func abiString(i *Instance, stack []uint64) {
 	v := i.valueAt("string", stack)
 	if !v.Exists() {
 		stack[0] = absent
@@ -52,7 +52,7 @@ func abiString(i *instance, stack []uint64) {
 }
 
 // giveString copies s to the guest's buffer, truncated to the capacity of the buffer.
-func (i *instance) giveString(function, s string, buffer, capacity uint64) {
+func (i *Instance) giveString(function, s string, buffer, capacity uint64) {
 	n := min(len(s), int(uint32(capacity)))
 	if n == 0 {
 		return
@@ -63,14 +63,14 @@ func (i *instance) giveString(function, s string, buffer, capacity uint64) {
 	}
 }
 
-func abiStringEq(i *instance, stack []uint64) {
+func abiStringEq(i *Instance, stack []uint64) {
 	s, ok := i.valueAt("string_eq", stack).Text()
 	other := i.guestString("string_eq", stack[3], stack[4])
 	i.chargeFuel(int64(min(len(s), len(other))) / 8)
 	stack[0] = boolFlag(ok && s == other)
 }
 
-func abiInt(i *instance, stack []uint64) {
+func abiInt(i *Instance, stack []uint64) {
 	v := i.valueAt("int", stack)
 	if !v.Exists() {
 		stack[0] = stack[3]
@@ -83,7 +83,7 @@ func abiInt(i *instance, stack []uint64) {
 	stack[0] = uint64(n)
 }
 
-func abiFloat(i *instance, stack []uint64) {
+func abiFloat(i *Instance, stack []uint64) {
 	v := i.valueAt("float", stack)
 	if !v.Exists() {
 		stack[0] = stack[3]
@@ -96,7 +96,7 @@ func abiFloat(i *instance, stack []uint64) {
 	stack[0] = math.Float64bits(f)
 }
 
-func abiBool(i *instance, stack []uint64) {
+func abiBool(i *Instance, stack []uint64) {
 	v := i.valueAt("bool", stack)
 	if !v.Exists() {
 		stack[0] = boolFlag(uint32(stack[3]) != 0)
@@ -110,7 +110,7 @@ func abiBool(i *instance, stack []uint64) {
 }
 
 // abiKeys encodes all keys even if the buffer is too small, because the guest needs the size for a second call.
-func abiKeys(i *instance, stack []uint64) {
+func abiKeys(i *Instance, stack []uint64) {
 	v := i.valueAt("keys", stack)
 	switch v.Kind() {
 	case document.Map:
@@ -131,7 +131,7 @@ func abiKeys(i *instance, stack []uint64) {
 }
 
 // abiJSON caches the encoding, so that a second call with a sufficiently large buffer only copies it.
-func abiJSON(i *instance, stack []uint64) {
+func abiJSON(i *Instance, stack []uint64) {
 	v := i.valueAt("json", stack)
 	if v.Kind() == document.Absent {
 		stack[0] = 0
@@ -148,12 +148,12 @@ func abiJSON(i *instance, stack []uint64) {
 
 // encodedSame reports whether the cached encoding belongs to this value and the document was not written since the
 // value was encoded.
-func (i *instance) encodedSame(v document.View) bool {
+func (i *Instance) encodedSame(v document.View) bool {
 	return i.encodedFor.Exists() && i.encodedAt == i.doc.Version() && v.Is(i.encodedFor)
 }
 
 // deliverEncoded copies the encoding to the guest's buffer if all of it fits, and returns its size.
-func (i *instance) deliverEncoded(function string, stack []uint64) {
+func (i *Instance) deliverEncoded(function string, stack []uint64) {
 	if size := len(i.encoded); size > 0 && size <= int(uint32(stack[4])) {
 		copy(i.guestBytes(function, stack[3], uint64(size)), i.encoded)
 		i.chargeFuel(int64(size) / 16)

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ const (
 var panicPrefixes = []string{"panic: ", "fatal error: "}
 
 // writeOutput appends a part of a line to a file, and logs complete lines.
-func (i *instance) writeOutput(file int, part []byte) {
+func (i *Instance) writeOutput(file int, part []byte) {
 	for len(part) > 0 {
 		line := &i.output.partial[file]
 		end := bytes.IndexByte(part, '\n')
@@ -50,7 +50,7 @@ func (i *instance) writeOutput(file int, part []byte) {
 	}
 }
 
-func (i *instance) endLine(file int) {
+func (i *Instance) endLine(file int) {
 	line := i.output.partial[file]
 	i.output.partial[file] = line[:0]
 	if len(line) == 0 {
@@ -72,13 +72,13 @@ func (i *instance) endLine(file int) {
 }
 
 // endLines logs the incomplete lines.
-func (i *instance) endLines() {
+func (i *Instance) endLines() {
 	i.endLine(0)
 	i.endLine(1)
 }
 
 // withPanic adds the text of a panic to the error of the trap that the panic has caused.
-func (i *instance) withPanic(err error) error {
+func (i *Instance) withPanic(err error) error {
 	if i.output.panicky == "" {
 		return err
 	}

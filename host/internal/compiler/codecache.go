@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package compiler
 
 import (
 	"context"
@@ -30,9 +30,9 @@ import (
 // wazero executes the code in its cache folder without verifying all of it. Therefore wazero uses a scratch folder of
 // this process. The entry of the module that is being compiled is copied there after its digest was verified.
 type codeCache struct {
-	dir     string
-	logger  *slog.Logger
-	imports imports
+	dir         string
+	logger      *slog.Logger
+	instantiate Instantiate
 
 	// mu serializes compilations, because the scratch folder may contain the entry of only one module.
 	mu      sync.Mutex
@@ -136,7 +136,7 @@ func (c *codeCache) startEngine(ctx context.Context, root string) error {
 		return errors.Join(err, files.Close(ctx))
 	}
 	engine := wazero.NewRuntimeWithConfig(ctx, runtimeConfig().WithCompilationCache(files))
-	if err := c.imports.instantiateModules(ctx, engine); err != nil {
+	if err := c.instantiate(ctx, engine); err != nil {
 		return errors.Join(err, engine.Close(ctx), files.Close(ctx))
 	}
 	c.engine, c.files, c.scratch = engine, files, filepath.Join(root, made[0].Name())

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"github.com/tetratelabs/wazero/api"
@@ -15,14 +15,14 @@ import (
 
 // invokePortable passes {"object", "context", "config"} as the input of an Extism plugin. The output may be the
 // object, a JSON Patch of the object, or {"skip": reason}. An empty output leaves the object unchanged.
-func (i *instance) invokePortable(hook api.Function) error {
+func (i *Instance) invokePortable(hook api.Function) error {
 	k := &i.kernel
 	k.used = true
 	k.input, i.owed = i.portableInput()
 	i.grantForInput()
 	// The encoding of the input is charged to the plugin, although the host does it.
 	if i.owed > i.fuelLeft() {
-		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
+		return &OutOfFuelError{Plugin: i.module.Name, During: i.during, Fuel: i.budget}
 	}
 	i.stack[0] = 0
 	if err := hook.CallWithStack(i, i.stack[:]); err != nil {
@@ -55,18 +55,21 @@ const (
 const portableOutputPerByte = 4
 
 // grantForInput increases the fuel and memory of the current call. If the call has used this memory, the instance is
-// not reused: see Chain.endCall.
-func (i *instance) grantForInput() {
+// not reused: see HasGrown.
+func (i *Instance) grantForInput() {
 	size := int64(len(i.kernel.input))
 	i.budget += portableFuelPerByte * size
 	i.setFuel(i.budget)
-	i.memory.max = min(i.ownMemory()+uint64(portableMemoryPerByte*size), maxPages<<16)
+	i.memory.max = min(i.ownMemory()+uint64(portableMemoryPerByte*size), MaxPages<<16)
 }
 
-// ownMemory returns the memory limit in bytes, without the part that is granted for the input.
-func (i *instance) ownMemory() uint64 { return uint64(i.plugin.limits.MemoryPages) << 16 }
+// HasGrown reports whether the memory is larger than the limit allows, because the input of a call was large.
+func (i *Instance) HasGrown() bool { return uint64(len(i.memory.bytes)) > i.ownMemory() }
 
-func (i *instance) portableInput() (in []byte, work int64) {
+// ownMemory returns the memory limit in bytes, without the part that is granted for the input.
+func (i *Instance) ownMemory() uint64 { return uint64(i.module.Limits.MemoryPages) << 16 }
+
+func (i *Instance) portableInput() (in []byte, work int64) {
 	in = append(i.kernel.input[:0], `{"object":`...)
 	for _, part := range []struct {
 		root int
@@ -84,9 +87,9 @@ func (i *instance) portableInput() (in []byte, work int64) {
 // the output is decoded only once in a call, and the fuel must suffice for every object that an API server accepts.
 const portableDecodeWork = 16
 
-func (i *instance) takeOutput(text []byte) error {
+func (i *Instance) takeOutput(text []byte) error {
 	if i.owed += portableDecodeWork * int64(len(text)); i.owed > i.fuelLeft() {
-		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
+		return &OutOfFuelError{Plugin: i.module.Name, During: i.during, Fuel: i.budget}
 	}
 	i.doc.RaiseByteLimit(portableOutputPerByte * len(i.kernel.input))
 	if isPatch(text) {
@@ -118,7 +121,7 @@ func (i *instance) takeOutput(text []byte) error {
 
 // takeSkip handles the answer {"skip": …}. The value is a reason, or true if there is no reason. With the value
 // false, the object stays unchanged, so that a plugin can return {skip: isPrivate(object)}.
-func (i *instance) takeSkip(answer any) error {
+func (i *Instance) takeSkip(answer any) error {
 	reason, isText := answer.(string)
 	if answer == false {
 		return nil
@@ -126,15 +129,15 @@ func (i *instance) takeSkip(answer any) error {
 	if answer != true && (!isText || reason == "") {
 		return i.badOutput(`its output has a skip that is neither the reason, a string that is not empty, nor true or false`)
 	}
-	if !i.plugin.skips {
+	if !i.module.MaySkip {
 		return i.badOutput(undeclaredSkip)
 	}
 	i.skipped, i.reason = true, i.printableCopy(reason)
 	return nil
 }
 
-func (i *instance) badOutput(problem string) error {
-	return &AccessError{Plugin: i.plugin.name, During: i.during, Function: "output_set", Problem: problem}
+func (i *Instance) badOutput(problem string) error {
+	return &AccessError{Plugin: i.module.Name, During: i.during, Function: "output_set", Problem: problem}
 }
 
 // configText returns a configuration value in the form that Extism plugins expect.

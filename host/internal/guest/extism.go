@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"encoding/binary"
@@ -51,7 +51,7 @@ func (k *kernel) blockAt(at uint64) (block, bool) {
 func extismFunctions() map[string]hostFunction {
 	return map[string]hostFunction{
 		"alloc":            newHostFunction(extismAlloc, anI64, i64),
-		"free":             newHostFunction(func(*instance, []uint64) {}, none, i64),
+		"free":             newHostFunction(func(*Instance, []uint64) {}, none, i64),
 		"length":           newHostFunction(extismLength, anI64, i64),
 		"length_unsafe":    newHostFunction(extismLength, anI64, i64),
 		"load_u8":          newHostFunction(extismLoadU8, aI32, i64),
@@ -73,18 +73,18 @@ func extismFunctions() map[string]hostFunction {
 		"log_error":        extismLog("log_error", slog.LevelError),
 		"get_log_level":    newHostFunction(extismLogLevel, aI32),
 		"http_request":     newHostFunction(extismRefuseHTTP, anI64, i64, i64),
-		"http_status_code": newHostFunction(func(_ *instance, stack []uint64) { stack[0] = 0 }, aI32),
-		"http_headers":     newHostFunction(func(_ *instance, stack []uint64) { stack[0] = 0 }, anI64),
+		"http_status_code": newHostFunction(func(_ *Instance, stack []uint64) { stack[0] = 0 }, aI32),
+		"http_headers":     newHostFunction(func(_ *Instance, stack []uint64) { stack[0] = 0 }, anI64),
 	}
 }
 
 // allocateBlock allocates a block. Blocks count against the memory limit of the instance.
-func (i *instance) allocateBlock(function string, size uint64) uint64 {
+func (i *Instance) allocateBlock(function string, size uint64) uint64 {
 	k := &i.kernel
 	k.used = true
-	limit := uint64(i.plugin.limits.MemoryPages) << 16
+	limit := uint64(i.module.Limits.MemoryPages) << 16
 	if size > limit || uint64(len(k.memory))+size+16 > limit {
-		panic(i.limitError(LimitMemory, i.plugin.limits.MemoryPages))
+		panic(i.limitError(LimitMemory, i.module.Limits.MemoryPages))
 	}
 	i.chargeFuel(int64(size)/8 + 16)
 	if len(k.memory) == 0 {
@@ -99,14 +99,14 @@ func (i *instance) allocateBlock(function string, size uint64) uint64 {
 }
 
 // placeBytes copies bytes to a new block.
-func (i *instance) placeBytes(function string, b []byte) uint64 {
+func (i *Instance) placeBytes(function string, b []byte) uint64 {
 	at := i.allocateBlock(function, uint64(len(b)))
 	copy(i.kernel.memory[at:], b)
 	return at
 }
 
 // blockContent returns the bytes of a block. They share memory with the block.
-func (i *instance) blockContent(function string, at uint64) []byte {
+func (i *Instance) blockContent(function string, at uint64) []byte {
 	b, ok := i.kernel.blockAt(at)
 	if !ok {
 		i.abortMisuse(function, "no block of Extism memory starts there")
@@ -115,61 +115,61 @@ func (i *instance) blockContent(function string, at uint64) []byte {
 }
 
 // memoryWindow returns n bytes of the kernel's memory at an address, or of the input at an offset.
-func (i *instance) memoryWindow(function string, memory []byte, at, n uint64) []byte {
+func (i *Instance) memoryWindow(function string, memory []byte, at, n uint64) []byte {
 	if at > uint64(len(memory)) || uint64(len(memory))-at < n {
 		i.abortMisuse(function, "the offset is outside")
 	}
 	return memory[at : at+n]
 }
 
-func extismAlloc(i *instance, stack []uint64) { stack[0] = i.allocateBlock("alloc", stack[0]) }
+func extismAlloc(i *Instance, stack []uint64) { stack[0] = i.allocateBlock("alloc", stack[0]) }
 
-func extismLength(i *instance, stack []uint64) {
+func extismLength(i *Instance, stack []uint64) {
 	b, _ := i.kernel.blockAt(stack[0])
 	stack[0] = b.size
 }
 
-func extismLoadU8(i *instance, stack []uint64) {
+func extismLoadU8(i *Instance, stack []uint64) {
 	stack[0] = uint64(i.memoryWindow("load_u8", i.kernel.memory, stack[0], 1)[0])
 }
 
-func extismLoadU64(i *instance, stack []uint64) {
+func extismLoadU64(i *Instance, stack []uint64) {
 	stack[0] = binary.LittleEndian.Uint64(i.memoryWindow("load_u64", i.kernel.memory, stack[0], 8))
 }
 
-func extismStoreU8(i *instance, stack []uint64) {
+func extismStoreU8(i *Instance, stack []uint64) {
 	i.memoryWindow("store_u8", i.kernel.memory, stack[0], 1)[0] = byte(stack[1])
 }
 
-func extismStoreU64(i *instance, stack []uint64) {
+func extismStoreU64(i *Instance, stack []uint64) {
 	binary.LittleEndian.PutUint64(i.memoryWindow("store_u64", i.kernel.memory, stack[0], 8), stack[1])
 }
 
-func extismInputLength(i *instance, stack []uint64) { stack[0] = uint64(len(i.kernel.input)) }
+func extismInputLength(i *Instance, stack []uint64) { stack[0] = uint64(len(i.kernel.input)) }
 
-func extismInputLoadU8(i *instance, stack []uint64) {
+func extismInputLoadU8(i *Instance, stack []uint64) {
 	stack[0] = uint64(i.memoryWindow("input_load_u8", i.kernel.input, stack[0], 1)[0])
 }
 
-func extismInputLoadU64(i *instance, stack []uint64) {
+func extismInputLoadU64(i *Instance, stack []uint64) {
 	stack[0] = binary.LittleEndian.Uint64(i.memoryWindow("input_load_u64", i.kernel.input, stack[0], 8))
 }
 
-func extismOutputSet(i *instance, stack []uint64) {
+func extismOutputSet(i *Instance, stack []uint64) {
 	out := i.memoryWindow("output_set", i.kernel.memory, stack[0], stack[1])
 	i.kernel.used = true
 	// The bytes count as output only when they become part of the object. Here, only an upper bound is checked.
 	i.chargeFuel(int64(len(out)) / 8)
 	// Decoding may need twenty times the memory of the text. Therefore the length of the text is limited to the
 	// length of the input plus the limit of the output, not to a multiple of that limit.
-	if most := i.plugin.limits.OutputBytes + len(i.kernel.input); len(out) > most {
+	if most := i.module.Limits.OutputBytes + len(i.kernel.input); len(out) > most {
 		panic(i.limitError(LimitOutput, most))
 	}
 	i.kernel.output = append(i.kernel.output[:0], out...)
 }
 
 // extismErrorSet sets the error of the call. Offset 0 means no error.
-func extismErrorSet(i *instance, stack []uint64) {
+func extismErrorSet(i *Instance, stack []uint64) {
 	i.kernel.used = true
 	i.kernel.err = i.kernel.err[:0]
 	if stack[0] == 0 {
@@ -181,18 +181,18 @@ func extismErrorSet(i *instance, stack []uint64) {
 }
 
 // extismConfigGet returns strings unchanged, and other values as JSON.
-func extismConfigGet(i *instance, stack []uint64) {
+func extismConfigGet(i *Instance, stack []uint64) {
 	key := i.blockContent("config_get", stack[0])
 	stack[0] = 0
 	i.chargeFuel(int64(len(key)))
-	if v, ok := i.plugin.config[string(key)]; ok {
+	if v, ok := i.module.Config[string(key)]; ok {
 		text, work := configText(v)
 		i.chargeFuel(work)
 		stack[0] = i.placeBytes("config_get", text)
 	}
 }
 
-func extismVarGet(i *instance, stack []uint64) {
+func extismVarGet(i *Instance, stack []uint64) {
 	key := i.blockContent("var_get", stack[0])
 	stack[0] = 0
 	if v, ok := i.kernel.vars[string(key)]; ok {
@@ -200,7 +200,7 @@ func extismVarGet(i *instance, stack []uint64) {
 	}
 }
 
-func extismVarSet(i *instance, stack []uint64) {
+func extismVarSet(i *Instance, stack []uint64) {
 	key := string(i.blockContent("var_set", stack[0]))
 	if stack[1] == 0 {
 		delete(i.kernel.vars, key)
@@ -215,18 +215,18 @@ func extismVarSet(i *instance, stack []uint64) {
 }
 
 func extismLog(name string, level slog.Level) hostFunction {
-	return newHostFunction(func(i *instance, stack []uint64) {
+	return newHostFunction(func(i *Instance, stack []uint64) {
 		i.logCharged(name, level, string(i.blockContent(name, stack[0])))
 	}, none, i64)
 }
 
 // extismLogLevel always returns "info". The guest need not know the level of the logger, because the host drops lines
 // whose level is disabled.
-func extismLogLevel(_ *instance, stack []uint64) {
+func extismLogLevel(_ *Instance, stack []uint64) {
 	const info = 2
 	stack[0] = info
 }
 
-func extismRefuseHTTP(i *instance, _ []uint64) {
+func extismRefuseHTTP(i *Instance, _ []uint64) {
 	i.abortMisuse("http_request", "plugins have no network")
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+package guest
 
 import (
 	"math"
@@ -9,53 +9,53 @@ import (
 	"sigs.k8s.io/json"
 )
 
-func abiSetString(i *instance, stack []uint64) {
+func abiSetString(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_string", stack)
 	i.finishOperation("set_string", n.SetString(path, i.guestString("set_string", stack[3], stack[4])))
 }
 
-func abiSetInt(i *instance, stack []uint64) {
+func abiSetInt(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_int", stack)
 	i.finishOperation("set_int", n.SetInt(path, int64(stack[3])))
 }
 
-func abiSetFloat(i *instance, stack []uint64) {
+func abiSetFloat(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_float", stack)
 	i.finishOperation("set_float", n.SetFloat(path, math.Float64frombits(stack[3])))
 }
 
-func abiSetBool(i *instance, stack []uint64) {
+func abiSetBool(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_bool", stack)
 	i.finishOperation("set_bool", n.SetBool(path, uint32(stack[3]) != 0))
 }
 
-func abiSetNull(i *instance, stack []uint64) {
+func abiSetNull(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_null", stack)
 	i.finishOperation("set_null", n.SetNull(path))
 }
 
-func abiSetMap(i *instance, stack []uint64) {
+func abiSetMap(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_map", stack)
 	made, err := n.SetMap(path)
 	i.finishOperation("set_map", err)
 	stack[0] = i.handleOf(made)
 }
 
-func abiSetList(i *instance, stack []uint64) {
+func abiSetList(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_list", stack)
 	made, err := n.SetList(path)
 	i.finishOperation("set_list", err)
 	stack[0] = i.handleOf(made)
 }
 
-func abiEnsureMap(i *instance, stack []uint64) {
+func abiEnsureMap(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("ensure_map", stack)
 	made, err := n.EnsureMap(path)
 	i.finishOperation("ensure_map", err)
 	stack[0] = i.handleOf(made)
 }
 
-func abiSetJSON(i *instance, stack []uint64) {
+func abiSetJSON(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("set_json", stack)
 	v := i.decodeJSON("set_json", i.guestBytes("set_json", stack[3], stack[4]))
 	i.finishOperation("set_json", n.Assign(path, v))
@@ -66,9 +66,9 @@ func abiSetJSON(i *instance, stack []uint64) {
 const decodeWork = 5
 
 // decodeJSON decodes JSON like Kubernetes: whole numbers become int64.
-func (i *instance) decodeJSON(function string, text []byte) any {
-	if len(text) > i.plugin.limits.OutputBytes {
-		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
+func (i *Instance) decodeJSON(function string, text []byte) any {
+	if len(text) > i.module.Limits.OutputBytes {
+		panic(i.limitError(LimitOutput, i.module.Limits.OutputBytes))
 	}
 	i.chargeFuel(decodeWork * int64(len(text)))
 	var v any
@@ -78,12 +78,12 @@ func (i *instance) decodeJSON(function string, text []byte) any {
 	return v
 }
 
-func abiCopy(i *instance, stack []uint64) {
+func abiCopy(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("copy", stack)
 	i.finishOperation("copy", n.Copy(path, i.nodeOf("copy", stack[3]).View()))
 }
 
-func abiRemove(i *instance, stack []uint64) {
+func abiRemove(i *Instance, stack []uint64) {
 	n, paths := i.nodeAndPath("remove", stack)
 	// A path below an absent node is charged here. For all other paths, the document counts the work itself.
 	if n.ID() == 0 {
@@ -94,7 +94,7 @@ func abiRemove(i *instance, stack []uint64) {
 	stack[0] = uint64(count)
 }
 
-func abiRemoveElem(i *instance, stack []uint64) {
+func abiRemoveElem(i *Instance, stack []uint64) {
 	n := i.nodeOf("remove_elem", stack[0])
 	i.finishOperation("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
 }
@@ -103,7 +103,7 @@ func abiRemoveElem(i *instance, stack []uint64) {
 // they did, a plugin that strips "*" would remove them, and the guard would reject its result for every object.
 const systemPrefix = "offloading.liqo.io/"
 
-func abiRemoveKeys(i *instance, stack []uint64) {
+func abiRemoveKeys(i *Instance, stack []uint64) {
 	n, paths := i.nodeAndPath("remove_keys", stack)
 	from, lists := i.nodeAndPath("remove_keys", stack[3:])
 	count, err := n.RemoveKeysListed(paths, from, lists, systemPrefix)
@@ -111,7 +111,7 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 	stack[0] = uint64(count)
 }
 
-func abiRemoveKeysGlob(i *instance, stack []uint64) {
+func abiRemoveKeysGlob(i *Instance, stack []uint64) {
 	n, path := i.nodeAndPath("remove_keys_glob", stack)
 	count, err := n.RemoveKeysGlob(path, i.guestString("remove_keys_glob", stack[3], stack[4]), systemPrefix)
 	i.finishOperation("remove_keys_glob", err)
