@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/refract-project/refract/host/document"
-
 	"sigs.k8s.io/json"
 
+	"github.com/refract-project/refract/host/document/fieldpath"
 	"github.com/refract-project/refract/host/internal/guest"
 	"github.com/refract-project/refract/internal/printable"
 )
@@ -149,7 +148,7 @@ func checkPaths(paths []string) error {
 		if p == "" {
 			return errors.New(`an entry of writes is empty ("*" is everything)`)
 		}
-		if _, err := document.ParsePath(p); err != nil {
+		if _, err := fieldpath.Parse(p); err != nil {
 			return fmt.Errorf("an entry of writes is not a valid path, %w", err)
 		}
 	}

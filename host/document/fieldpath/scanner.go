@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package document
+package fieldpath
 
 import "strings"
 
@@ -35,7 +35,7 @@ var problems = [...]string{
 
 func (s *scanner) isDone() bool { return s.pos >= len(s.path) }
 
-func (s *scanner) pathError() error { return newError(BadPath, s.path, problems[s.problem]) }
+func (s *scanner) pathError() error { return newError(s.path, problems[s.problem]) }
 
 func (s *scanner) reportProblem(p problem) bool {
 	s.problem = p
@@ -119,8 +119,8 @@ func (s *scanner) skipSeparator() bool {
 	return true
 }
 
-// parseIndex parses a decimal list position. It returns -1 if the text is not a list position.
-func parseIndex(text string) int {
+// ParseIndex parses a decimal list position. It returns -1 if the text is not a list position.
+func ParseIndex(text string) int {
 	if text == "" || len(text) > 9 {
 		return -1
 	}

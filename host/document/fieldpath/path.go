@@ -1,15 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package document
+package fieldpath
 
 import (
 	"strconv"
 	"strings"
 )
 
-// MaxPathBytes is the maximum length of a path.
-const MaxPathBytes = 1024
+// MaxBytes is the maximum length of a path.
+const MaxBytes = 1024
 
 // Segment is one step of a Path: a position in a list if Index >= 0, otherwise a key of a map.
 type Segment struct {
@@ -44,9 +44,9 @@ func plainKey(k string) bool {
 	return k != "" && k != "*" && k != "-" && !strings.ContainsAny(k, ".[]\n/")
 }
 
-// ParsePath parses a path, for example an entry of `writes` in a manifest. Every segment becomes a key. In such an
+// Parse parses a path, for example an entry of `writes` in a manifest. Every segment becomes a key. In such an
 // entry, the key `*` matches any key or index.
-func ParsePath(path string) (Path, error) {
+func Parse(path string) (Path, error) {
 	var out Path
 	for s := (scanner{path: path}); !s.isDone(); {
 		if !s.scanSegment() {
@@ -55,4 +55,12 @@ func ParsePath(path string) (Path, error) {
 		out = append(out, Segment{Key: strings.Clone(s.segmentText()), Index: -1})
 	}
 	return out, nil
+}
+
+// Check returns an error if a path is too long.
+func Check(path string) error {
+	if len(path) > MaxBytes {
+		return newError(path, "longer than 1024 bytes")
+	}
+	return nil
 }
