@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package testenv
+// Package ports reserves ports of 127.0.0.1 for the servers of test clusters.
+package ports
 
 import (
 	"fmt"
@@ -11,28 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservation reserves a port of 127.0.0.1. Its socket is bound but does not listen, and other processes of the same
+// Reservation reserves a port of 127.0.0.1. Its socket is bound but does not listen, and other processes of the same
 // user can share the port if they set SO_REUSEPORT. As long as the socket is open, the kernel assigns the port to no
 // other process, even while the server that uses the port is down.
-type reservation struct {
-	port int
+type Reservation struct {
+	Port int
 	fd   int
 }
 
-func reservePort() (*reservation, error) {
+// Reserve reserves a port until Release.
+func Reserve() (*Reservation, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	r := &reservation{fd: fd}
+	r := &Reservation{fd: fd}
 	if err := r.bind(); err != nil {
-		r.release()
+		r.Release()
 		return nil, fmt.Errorf("reserving a port of 127.0.0.1, %w", err)
 	}
 	return r, nil
 }
 
-func (r *reservation) bind() error {
+func (r *Reservation) bind() error {
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
@@ -43,15 +45,16 @@ func (r *reservation) bind() error {
 	if err != nil {
 		return os.NewSyscallError("getsockname", err)
 	}
-	r.port = name.(*unix.SockaddrInet4).Port
+	r.Port = name.(*unix.SockaddrInet4).Port
 	return nil
 }
 
-func (r *reservation) release() { _ = unix.Close(r.fd) }
+// Release makes the port available to other processes.
+func (r *Reservation) Release() { _ = unix.Close(r.fd) }
 
-// freePort returns a port that was free a moment ago, for a server that cannot share a reserved port. If another
+// Free returns a port that was free a moment ago, for a server that cannot share a reserved port. If another
 // process takes the port first, the caller must retry with another one.
-func freePort() (int, error) {
+func Free() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("looking for a free port, %w", err)

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package testenv
+// Package registry serves the images of the pods on real nodes.
+package registry
 
 import (
 	"context"
@@ -18,13 +19,14 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
+	gcrregistry "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/refract-project/refract/internal/image"
 	"github.com/refract-project/refract/test/support/testenv/machine"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // registryPort is the port at which nodes access the registry.
@@ -48,8 +50,8 @@ type Registry struct {
 	servers []*http.Server
 }
 
-// NewRegistry starts a registry. The caller must close it.
-func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, err error) {
+// New starts a registry. The caller must close it.
+func New(ctx context.Context, network *machine.Network) (_ *Registry, err error) {
 	r := &Registry{}
 	defer func() {
 		if err != nil {
@@ -65,7 +67,7 @@ func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, er
 		return nil, errors.Join(err, inside.Close())
 	}
 	r.network, r.local = inside.Addr().String(), outside.Addr().String()
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	handler := gcrregistry.New(gcrregistry.Logger(log.New(io.Discard, "", 0)))
 	for listener, handler := range map[net.Listener]http.Handler{inside: withPrivate(handler), outside: handler} {
 		server := &http.Server{Handler: handler} //nolint:gosec // not reachable from elsewhere
 		r.servers = append(r.servers, server)
@@ -99,6 +101,9 @@ func withPrivate(images http.Handler) http.Handler {
 // Address returns the HTTP address at which this computer can access the registry.
 func (r *Registry) Address() string { return r.local }
 
+// NodeAddress returns the address at which nodes can access the registry.
+func (r *Registry) NodeAddress() string { return r.network }
+
 // Close stops the registry.
 func (r *Registry) Close() error {
 	var errs []error
@@ -130,7 +135,7 @@ func (r *Registry) PushFiles(ctx context.Context, stored string, config v1.Confi
 
 // fill stores the images that nodes and tests need.
 func (r *Registry) fill(ctx context.Context) error {
-	tools, err := findNodeTools()
+	node, err := tools.FindNode()
 	if err != nil {
 		return err
 	}
@@ -147,7 +152,7 @@ func (r *Registry) fill(ctx context.Context) error {
 	group.Go(func() error {
 		return r.PushFiles(ctx, "pause:1", v1.Config{Entrypoint: []string{"/bin/workload", "pause"}}, program)
 	})
-	for _, tool := range []string{tools.coreDNS, tools.metricsServer} {
+	for _, tool := range []string{node.CoreDNS, node.MetricsServer} {
 		group.Go(func() error {
 			content, err := os.ReadFile(tool)
 			if err != nil {

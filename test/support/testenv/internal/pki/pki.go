@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package testenv
+// Package pki issues the certificates of test clusters.
+package pki
 
 import (
 	"crypto/ecdsa"
@@ -19,29 +20,30 @@ import (
 // lifetime is the lifetime of all certificates. It is longer than any test or demo takes.
 const lifetime = 365 * 24 * time.Hour
 
-// authority is a certificate authority. It is safe for concurrent use.
-type authority struct {
+// Authority is a certificate authority. It is safe for concurrent use.
+type Authority struct {
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey
-	certPEM []byte
-	keyPEM  []byte
+	CertPEM []byte
+	KeyPEM  []byte
 }
 
-// subject identifies the holder of a certificate. For Kubernetes, the name is the user and the organizations are the
+// Subject identifies the holder of a certificate. For Kubernetes, the name is the user and the organizations are the
 // groups.
-type subject struct {
-	name string
-	orgs []string
-	ips  []net.IP
-	dns  []string
+type Subject struct {
+	Name string
+	Orgs []string
+	IPs  []net.IP
+	DNS  []string
 }
 
-func newAuthority(name string) (*authority, error) {
-	template := newTemplate(subject{name: name})
+// NewAuthority returns a new authority with its own key.
+func NewAuthority(name string) (*Authority, error) {
+	template := newTemplate(Subject{Name: name})
 	template.IsCA = true
 	template.BasicConstraintsValid = true
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
-	key, keyPEM, err := newKey()
+	key, keyPEM, err := NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -53,38 +55,39 @@ func newAuthority(name string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the authority %s, %w", name, err)
 	}
-	return &authority{cert: cert, key: key, certPEM: encode("CERTIFICATE", der), keyPEM: keyPEM}, nil
+	return &Authority{cert: cert, key: key, CertPEM: encode("CERTIFICATE", der), KeyPEM: keyPEM}, nil
 }
 
-// issue returns a certificate that can be used by clients and servers, and its key.
-func (a *authority) issue(s subject) (certPEM, keyPEM []byte, err error) {
+// Issue returns a certificate that can be used by clients and servers, and its key.
+func (a *Authority) Issue(s Subject) (certPEM, keyPEM []byte, err error) {
 	template := newTemplate(s)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	key, keyPEM, err := newKey()
+	key, keyPEM, err := NewKey()
 	if err != nil {
 		return nil, nil, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("issuing a certificate for %s, %w", s.name, err)
+		return nil, nil, fmt.Errorf("issuing a certificate for %s, %w", s.Name, err)
 	}
 	return encode("CERTIFICATE", der), keyPEM, nil
 }
 
-func newTemplate(s subject) *x509.Certificate {
+func newTemplate(s Subject) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes(randomBytes(16)),
-		Subject:      pkix.Name{CommonName: s.name, Organization: s.orgs},
+		Subject:      pkix.Name{CommonName: s.Name, Organization: s.Orgs},
 		NotBefore:    now.Add(-5 * time.Minute),
 		NotAfter:     now.Add(lifetime),
-		IPAddresses:  s.ips,
-		DNSNames:     s.dns,
+		IPAddresses:  s.IPs,
+		DNSNames:     s.DNS,
 	}
 }
 
-func newKey() (*ecdsa.PrivateKey, []byte, error) {
+// NewKey returns a new key, and its encoding as PEM.
+func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("generating a key, %w", err)
@@ -96,8 +99,8 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encode("EC PRIVATE KEY", der), nil
 }
 
-// encodePublic returns the public key in the format in which the API server reads keys of service accounts.
-func encodePublic(key *ecdsa.PrivateKey) ([]byte, error) {
+// EncodePublic returns the public key in the format in which the API server reads keys of service accounts.
+func EncodePublic(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("encoding a public key, %w", err)

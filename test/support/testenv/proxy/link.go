@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package testenv
+package proxy
 
 import (
 	"errors"
@@ -43,13 +43,14 @@ const (
 // NewLink listens on a port of 127.0.0.1 and forwards connections to target until Close. target consists of host and
 // port.
 func NewLink(target string) (*Link, error) {
-	return newLink(func() (net.Conn, error) { return net.DialTimeout("tcp4", target, dialTimeout) })
+	return NewLinkTo(func() (net.Conn, error) { return net.DialTimeout("tcp4", target, DialTimeout) })
 }
 
-// dialTimeout limits how long connecting may take. All addresses are on this computer.
-const dialTimeout = 10 * time.Second
+// DialTimeout limits how long connecting may take. All addresses are on this computer.
+const DialTimeout = 10 * time.Second
 
-func newLink(dial func() (net.Conn, error)) (*Link, error) {
+// NewLinkTo listens on a port of 127.0.0.1 and forwards connections to those that dial returns, until Close.
+func NewLinkTo(dial func() (net.Conn, error)) (*Link, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("starting a link, %w", err)
