@@ -44,7 +44,7 @@ func BenchmarkABI(b *testing.B) {
 		for i := range steps {
 			steps[i] = s.step
 		}
-		p := mustLoad(b, h, s.name, guest(s.name, `"*"`, returnZero, steps...), PluginConfig{})
+		p := mustLoad(b, h, s.name, assembleGuest(s.name, `"*"`, returnZero, steps...), PluginConfig{})
 		b.Run(s.name, func(b *testing.B) {
 			chain, err := NewChain(Outgoing, Guard{}, p)
 			if err != nil {

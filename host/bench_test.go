@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/internal/guest"
 	"github.com/refract-project/refract/plugins"
 )
 
@@ -167,16 +169,16 @@ func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 
 // benchEngine measures only the engine's call of an exported function.
 func benchEngine(b *testing.B, p *Plugin) {
-	i, err := p.takeInstance(context.Background(), "bench")
+	ctx := context.Background()
+	mod, err := p.module.Runtime.InstantiateModule(ctx, p.module.Compiled, wazero.NewModuleConfig().WithName(""))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer p.releaseInstance(i)
-	ctx := context.Background()
+	hook, stack := mod.ExportedFunction(Outgoing.String()), make([]uint64, 1)
 	b.ReportAllocs()
 	defer cpuPerOp(b)()
 	for b.Loop() {
-		if err := i.hooks[Outgoing].CallWithStack(ctx, i.stack[:]); err != nil {
+		if err := hook.CallWithStack(ctx, stack); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -188,13 +190,12 @@ func benchCall(b *testing.B, p *Plugin) {
 		b.Fatal(err)
 	}
 	defer p.releaseInstance(i)
-	doc, env := document.New(), &Env{Context: benchContext()}
+	doc, env := document.New(), &guest.Env{}
 	doc.Reset(serviceObject())
-	call := env.out.beginCall(p.name)
 	b.ReportAllocs()
 	defer cpuPerOp(b)()
 	for b.Loop() {
-		if err := i.runHook(Outgoing, doc, env, call); err != nil {
+		if err := i.RunHook(Outgoing, doc, env); err != nil {
 			b.Fatal(err)
 		}
 	}

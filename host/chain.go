@@ -81,11 +81,11 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	}
 	doc.Mount(document.ContextRoot, env.Context)
 	if len(c.plugins) > 0 {
-		env.began = env.readClock()
-		env.ends, env.slowest, env.longest = env.began+c.plugins[0].host.timeout, "", 0
+		env.guest.Logger, env.guest.RemapIP = env.Logger, env.RemapIP
+		env.guest.Clock.StartRun(c.plugins[0].host.timeout)
 	}
 	if env.Measure {
-		env.lapTime()
+		env.guest.Clock.Lap()
 	}
 	var before *Plugin
 	for n, p := range c.plugins {
@@ -116,11 +116,9 @@ func (c *Chain) runPlugin(ctx context.Context, n int, p, before *Plugin, doc *do
 		return err
 	}
 	if before != nil {
-		now := env.readClock()
-		if now > env.ends {
-			return env.lateError(before, c.hook.String(), now)
+		if err := env.guest.Clock.EndTurn(before.Name(), c.hook.String()); err != nil {
+			return err
 		}
-		env.recordTurn(before.name, now)
 		doc.Commit()
 	}
 	out := &env.out
@@ -145,7 +143,7 @@ func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome,
 	}
 	doc.Rollback()
 	out.Skipped, out.Skipper, out.SkipReason = false, "", ""
-	out.addWarning(p.name, err.Error())
+	out.addWarning(p.Name(), err.Error())
 	out.Calls[len(out.Calls)-1].Err = err
 	return nil
 }
@@ -153,24 +151,25 @@ func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome,
 // callPlugin runs the hook of the n-th plugin. The returned instance is nil if none was available.
 func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
 	p := c.plugins[n]
-	call := env.out.beginCall(p.name)
+	call := env.out.beginCall(p.Name())
 	i, err := p.takeInstance(ctx, env.Domain)
 	if err != nil {
 		return nil, err
 	}
-	return i, c.runInstance(i, n, doc, env, call)
+	return i, c.runInstance(p, i, n, doc, env, call)
 }
 
 // runInstance runs the hook of the n-th plugin in an instance and checks its edits.
-func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
-	err := i.runHook(c.hook, doc, env, call)
-	if env.out.warned > maxWarnings {
-		env.out.endWarnings(i.plugin.name)
+func (c *Chain) runInstance(p *Plugin, i *instance, n int, doc *document.Document, env *Env, call *Call) error {
+	err := i.RunHook(c.hook, doc, &env.guest)
+	for _, message := range i.Warnings() {
+		env.out.addWarning(p.Name(), message)
 	}
 	if env.Measure {
-		call.Duration += env.lapTime()
+		call.Fuel, call.Memory = i.FuelUsed(), i.MemorySize()
+		call.Duration += env.guest.Clock.Lap()
 	}
-	if err == nil && !i.skipped {
+	if _, skipped := i.Skipped(); err == nil && !skipped {
 		err = c.guard.checkDocument(doc, n)
 	}
 	return err
@@ -180,14 +179,14 @@ func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env
 // not fail because of state from earlier calls. repeatCall returns the error from the fresh instance, or cause if there
 // is no fresh instance.
 func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
-	p := used.plugin
+	p := c.plugins[n]
 	i, err := p.takeFreshInstance(ctx, used, isIntact(cause))
 	if err != nil {
 		return used, cause
 	}
 	doc.Rollback()
 	env.out.forgetWarnings()
-	err = c.runInstance(i, n, doc, env, &env.out.Calls[len(env.out.Calls)-1])
+	err = c.runInstance(p, i, n, doc, env, &env.out.Calls[len(env.out.Calls)-1])
 	if err == nil {
 		p.reportLeak(cause)
 	}
@@ -203,17 +202,17 @@ func mayBeInherited(err error) bool {
 
 // endCall returns the instance to the pool, or discards it if it may be broken or its memory has grown.
 func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
-	switch {
-	case i == nil:
+	if i == nil {
 		return err
-	case err == nil && i.skipped:
-		out.Skipped, out.Skipper, out.SkipReason = true, p.name, i.reason
-	case err != nil && !isIntact(err):
+	}
+	if err != nil && !isIntact(err) {
 		p.discardInstance(i)
 		return err
 	}
-	// A large object may have increased the size of the memory: see grantForInput.
-	if uint64(len(i.memory.bytes)) > i.ownMemory() {
+	if reason, skipped := i.Skipped(); err == nil && skipped {
+		out.Skipped, out.Skipper, out.SkipReason = true, p.Name(), reason
+	}
+	if i.HasGrown() {
 		p.discardInstance(i)
 	} else {
 		p.releaseInstance(i)

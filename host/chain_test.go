@@ -4,11 +4,9 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"math"
 	"reflect"
 	"slices"
@@ -16,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
 
 	"github.com/refract-project/refract/host/document"
 )
@@ -30,17 +27,17 @@ type step struct {
 	args     []any
 }
 
-// guest assembles a module whose outgoing hook runs the steps and then the instructions of end.
-func guest(name, writes string, end []byte, steps ...step) []byte {
+// assembleGuest assembles a module whose outgoing hook runs the steps and then the instructions of end.
+func assembleGuest(name, writes string, end []byte, steps ...step) []byte {
 	m := newModule()
-	im := hostImports()[moduleRefract]
+	im := hostFunctions()[moduleRefract]
 	index := map[string]uint64{}
 	var declare func(steps []step)
 	declare = func(steps []step) {
 		for _, s := range steps {
 			if _, ok := index[s.function]; !ok {
 				f := im[s.function]
-				index[s.function] = m.importFunc(moduleRefract, s.function, f.params, f.results)
+				index[s.function] = m.importFunc(moduleRefract, s.function, f.ParamTypes(), f.ResultTypes())
 			}
 			for _, a := range s.args {
 				if nested, ok := a.(step); ok {
@@ -76,7 +73,7 @@ func guest(name, writes string, end []byte, steps ...step) []byte {
 	}
 	for _, s := range steps {
 		call(s)
-		if len(im[s.function].results) > 0 {
+		if len(im[s.function].ResultTypes()) > 0 {
 			body = append(body, 0x1a) // drop
 		}
 	}
@@ -111,8 +108,8 @@ func run(t *testing.T, object map[string]any, list ...*Plugin) (map[string]any, 
 
 func TestChainRunsInOrder(t *testing.T) {
 	h := newHost(t)
-	first := mustLoad(t, h, "first", guest("first", `"*"`, returnZero, set("spec.x", "1"), set("spec.y", "1"), step{"warn", []any{"w"}}), PluginConfig{})
-	second := mustLoad(t, h, "second", guest("second", `"spec"`, returnZero, set("spec.x", "2"), remove("spec.type")), PluginConfig{})
+	first := mustLoad(t, h, "first", assembleGuest("first", `"*"`, returnZero, set("spec.x", "1"), set("spec.y", "1"), step{"warn", []any{"w"}}), PluginConfig{})
+	second := mustLoad(t, h, "second", assembleGuest("second", `"spec"`, returnZero, set("spec.x", "2"), remove("spec.type")), PluginConfig{})
 	got, out, err := run(t, serviceObject(), first, second)
 	require.NoError(t, err)
 	spec := got["spec"].(map[string]any)
@@ -133,8 +130,8 @@ func TestWarningsAreCapped(t *testing.T) {
 		steps[i] = step{"warn", []any{"w"}}
 	}
 	h := newHost(t)
-	loud := mustLoad(t, h, "loud", guest("loud", `"*"`, returnZero, steps...), PluginConfig{})
-	quiet := mustLoad(t, h, "quiet", guest("quiet", `"*"`, returnZero, steps[:2]...), PluginConfig{})
+	loud := mustLoad(t, h, "loud", assembleGuest("loud", `"*"`, returnZero, steps...), PluginConfig{})
+	quiet := mustLoad(t, h, "quiet", assembleGuest("quiet", `"*"`, returnZero, steps[:2]...), PluginConfig{})
 	_, out, err := run(t, serviceObject(), loud, quiet)
 	require.NoError(t, err)
 	want := slices.Repeat([]Warning{{"loud", "w"}}, 16)
@@ -163,19 +160,19 @@ func TestMeasure(t *testing.T) {
 
 func TestChainFailures(t *testing.T) {
 	h := newHost(t)
-	good := mustLoad(t, h, "good", guest("good", `"*"`, returnZero, set("spec.good", "1")), PluginConfig{})
+	good := mustLoad(t, h, "good", assembleGuest("good", `"*"`, returnZero, set("spec.good", "1")), PluginConfig{})
 	for name, c := range map[string]struct {
 		wasm   []byte
 		target any
 		says   string
 	}{
-		"trap":    {guest("bad", `"*"`, unreachable, set("spec.x", "1")), new(*TrapError), "unreachable"},
-		"loop":    {guest("bad", `"*"`, loop, set("spec.x", "1")), new(*OutOfFuelError), "does it loop"},
-		"access":  {guest("bad", `"*"`, returnZero, set("spec.x", "1"), set("kind.x", "1")), new(*AccessError), "set_string"},
-		"failed":  {guest("bad", `"*"`, returnOne, set("spec.x", "1"), step{"fail", []any{"no quota"}}), new(*PluginFailedError), "no quota"},
-		"status":  {guest("bad", `"*"`, returnOne), new(*PluginFailedError), "no reason"},
-		"guard":   {guest("bad", `"*"`, returnZero, set("metadata.name", "x")), new(*GuardError), "metadata.name"},
-		"too big": {guest("bad", `"*"`, returnZero, set("spec.x", strings.Repeat("x", 3000))), new(*LimitError), "2000 output bytes"},
+		"trap":    {assembleGuest("bad", `"*"`, unreachable, set("spec.x", "1")), new(*TrapError), "unreachable"},
+		"loop":    {assembleGuest("bad", `"*"`, loop, set("spec.x", "1")), new(*OutOfFuelError), "does it loop"},
+		"access":  {assembleGuest("bad", `"*"`, returnZero, set("spec.x", "1"), set("kind.x", "1")), new(*AccessError), "set_string"},
+		"failed":  {assembleGuest("bad", `"*"`, returnOne, set("spec.x", "1"), step{"fail", []any{"no quota"}}), new(*PluginFailedError), "no quota"},
+		"status":  {assembleGuest("bad", `"*"`, returnOne), new(*PluginFailedError), "no reason"},
+		"guard":   {assembleGuest("bad", `"*"`, returnZero, set("metadata.name", "x")), new(*GuardError), "metadata.name"},
+		"too big": {assembleGuest("bad", `"*"`, returnZero, set("spec.x", strings.Repeat("x", 3000))), new(*LimitError), "2000 output bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := mustLoad(t, h, "bad", c.wasm, PluginConfig{Limits: Limits{OutputBytes: 2000, Fuel: 1_000_000}})
@@ -197,8 +194,8 @@ func TestChainFailures(t *testing.T) {
 
 func TestChainSkips(t *testing.T) {
 	h := newHost(t)
-	skips := mustLoad(t, h, "skips", guest("skips", `"*"`, returnZero, set("spec.x", "1"), step{"skip", []any{"not here"}}), PluginConfig{})
-	after := mustLoad(t, h, "after", guest("after", `"*"`, unreachable), PluginConfig{})
+	skips := mustLoad(t, h, "skips", assembleGuest("skips", `"*"`, returnZero, set("spec.x", "1"), step{"skip", []any{"not here"}}), PluginConfig{})
+	after := mustLoad(t, h, "after", assembleGuest("after", `"*"`, unreachable), PluginConfig{})
 	got, out, err := run(t, serviceObject(), skips, after)
 	if err != nil || !out.Skipped || out.Skipper != "skips" || out.SkipReason != "not here" {
 		t.Errorf("%+v, %v", out, err)
@@ -211,10 +208,10 @@ func TestChainSkips(t *testing.T) {
 func TestIgnoredFailure(t *testing.T) {
 	h := newHost(t)
 	lax := PluginConfig{IgnoreFailure: true}
-	first := mustLoad(t, h, "first", guest("first", `"*"`, returnZero, set("spec.first", "1")), lax)
-	traps := mustLoad(t, h, "traps", guest("traps", `"*"`, unreachable, set("spec.first", "2"), set("spec.x", "1"), remove("spec.ports.*.nodePort")), lax)
-	forges := mustLoad(t, h, "forges", guest("forges", `"*"`, returnZero, set("spec.x", "1"), set("metadata.uid", "mine")), lax)
-	last := mustLoad(t, h, "last", guest("last", `"*"`, returnZero, set("spec.last", "1")), PluginConfig{})
+	first := mustLoad(t, h, "first", assembleGuest("first", `"*"`, returnZero, set("spec.first", "1")), lax)
+	traps := mustLoad(t, h, "traps", assembleGuest("traps", `"*"`, unreachable, set("spec.first", "2"), set("spec.x", "1"), remove("spec.ports.*.nodePort")), lax)
+	forges := mustLoad(t, h, "forges", assembleGuest("forges", `"*"`, returnZero, set("spec.x", "1"), set("metadata.uid", "mine")), lax)
+	last := mustLoad(t, h, "last", assembleGuest("last", `"*"`, returnZero, set("spec.last", "1")), PluginConfig{})
 	got, out, err := run(t, serviceObject(), first, traps, forges, last)
 	want := serviceObject()
 	want["spec"].(map[string]any)["first"], want["spec"].(map[string]any)["last"] = "1", "1"
@@ -275,7 +272,7 @@ func TestFuelOfKnownPathsIsTheSame(t *testing.T) {
 }
 
 func TestNewChain(t *testing.T) {
-	p := mustLoad(t, newHost(t), "out", guest("out", `"*"`, returnZero), PluginConfig{})
+	p := mustLoad(t, newHost(t), "out", assembleGuest("out", `"*"`, returnZero), PluginConfig{})
 	c, err := NewChain(Incoming, Guard{}, p)
 	if err != nil || len(c.Plugins()) != 0 || c.Hook() != Incoming {
 		t.Errorf("a plugin without the hook is in the chain: %v, %v", c.Plugins(), err)
@@ -316,27 +313,5 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				t.Errorf("%s, %s: %v allocations", kind, name, n)
 			}
 		}
-	}
-}
-
-// TestLogsAreLimitedAcrossCalls checks that the lines of a plugin that logs in each call are logged only up to the
-// limit for all calls together.
-func TestLogsAreLimitedAcrossCalls(t *testing.T) {
-	var lines bytes.Buffer
-	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&lines, nil))))
-	require.NoError(t, err)
-	defer func() { _ = h.Close(t.Context()) }()
-	p := mustLoad(t, h, "loud", guest("loud", `"*"`, returnZero, step{"log", []any{1, "hello"}}), PluginConfig{})
-	for range 5 * logBurst {
-		_, _, err = run(t, map[string]any{}, p)
-		require.NoError(t, err)
-	}
-	if n := bytes.Count(lines.Bytes(), []byte("hello")); n < logBurst || n > 2*logBurst {
-		t.Errorf("%d lines", n)
-	}
-	p.lines.SetBurst(1 << 20)
-	p.lines.SetLimit(rate.Inf)
-	if _, _, err := run(t, map[string]any{}, p); err != nil || !strings.Contains(lines.String(), "linesDroppedBefore=") {
-		t.Errorf("%v: nothing tells of the lines that are missing", err)
 	}
 }

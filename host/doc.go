@@ -17,9 +17,12 @@
 //
 // Each Plugin of the chain takes an instance of its module from a pool and calls the hook's export. The object is not
 // copied into the module. The guest has handles, which are u32 numbers of nodes in the document. It reads and writes
-// with the functions of the import module "refract" (abi*.go; docs/abi.md is the reference). Therefore the cost
-// depends on the fields that a plugin uses, and not on the size of the object. Modules that were built with an Extism
-// PDK are also supported (portable.go). They get the whole object as JSON, which costs more.
+// with the functions of the import module "refract" (docs/abi.md is the reference). Therefore the cost depends on the
+// fields that a plugin uses, and not on the size of the object. Modules that were built with an Extism PDK are also
+// supported. They get the whole object as JSON, which costs more.
+//
+// The instances and the functions that they may import are in host/internal/guest, and the compiler with its cache is
+// in host/internal/compiler. This package loads modules, keeps pools of instances, runs chains and checks their edits.
 //
 // After each plugin the Guard checks its edits: no plugin may change an object's identity or ownership, or write
 // outside the paths of its manifest. The chain is atomic: after an error or a skip the document is reset to its base.
@@ -45,7 +48,7 @@
 // # Speed
 //
 // If the document, the Env and an instance were used before, a run usually allocates no memory. The hot path consists
-// of Chain.Run, instance.runHook, a host function and document.resolveRoute. This path uses no maps except the object's
-// own, no locks, no Go reflection and no interfaces except wazero's. BenchmarkHost compares the cost of a run with the
-// cost of the same mutation in Go.
+// of Chain.Run, guest.Instance.RunHook, a host function and document.resolveRoute. This path uses no maps except the
+// object's own, no locks, no Go reflection and no interfaces except wazero's. BenchmarkHost compares the cost of a run with
+// the cost of the same mutation in Go.
 package host

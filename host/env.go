@@ -4,10 +4,11 @@
 package host
 
 import (
-	"fmt"
 	"iter"
 	"log/slog"
 	"time"
+
+	"github.com/refract-project/refract/host/internal/guest"
 )
 
 // Env contains the plugins' inputs other than the object, and the outcome. It should be reused: with an Env that was
@@ -43,13 +44,7 @@ type Env struct {
 	selected uint64
 	subject  map[string]any // the consumer's object, only set while selectors are evaluated
 
-	ends  time.Duration // deadline of the chain, as a reading of readClock
-	began time.Duration // start of the current call
-	// slowest is the plugin with the slowest earlier call, and longest is the duration of this call.
-	slowest string
-	longest time.Duration
-	clock   time.Time     // the time that readings of the clock are relative to
-	last    time.Duration // last reading by lapTime
+	guest guest.Env // what the guests may use of this Env
 }
 
 // Outcome is the result of a run. It is valid until the next Run with the same Env.
@@ -68,13 +63,8 @@ type Outcome struct {
 	chain    *Chain // the chain, if it is selective
 	selected uint64 // bits of the chain's selected plugins
 
-	warned int // number of warnings in the current call
 	before int // number of warnings in earlier calls
 }
-
-// maxWarnings limits the warnings of a call. If a plugin warns about each of a thousand endpoints, the first few
-// warnings are sufficient.
-const maxWarnings = 16
 
 // Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
@@ -95,38 +85,6 @@ type Call struct {
 	Err error
 }
 
-// recordTurn records that the call of a plugin ended at now, which is when the call of the next plugin begins.
-func (e *Env) recordTurn(plugin string, now time.Duration) {
-	if took := now - e.began; e.slowest == "" || took > e.longest {
-		e.slowest, e.longest = plugin, took
-	}
-	e.began = now
-}
-
-// lateError returns the error for a chain whose timeout has passed during the call of p. The error names the slowest
-// plugin.
-func (e *Env) lateError(p *Plugin, during string, now time.Duration) error {
-	e.recordTurn(p.name, now)
-	return &LimitError{Plugin: e.slowest, During: during, Limit: LimitTime, Max: int64(p.host.timeout.Seconds())}
-}
-
-// readClock returns the time since the first use of e. It reads only the monotonic clock, which takes half as long as
-// time.Now. Otherwise a chain whose plugin does nothing would take a quarter longer.
-func (e *Env) readClock() time.Duration {
-	if e.clock.IsZero() {
-		e.clock = time.Now()
-	}
-	return time.Since(e.clock)
-}
-
-// lapTime returns the time since the last call of lapTime.
-func (e *Env) lapTime() time.Duration {
-	now := e.readClock()
-	lap := now - e.last
-	e.last = now
-	return lap
-}
-
 func (o *Outcome) resetOutcome() {
 	if len(o.Warnings) > 0 {
 		clear(o.Warnings)
@@ -140,7 +98,7 @@ func (o *Outcome) resetOutcome() {
 
 // beginCall appends a Call. It reuses the memory of an earlier run.
 func (o *Outcome) beginCall(plugin string) *Call {
-	o.warned, o.before = 0, len(o.Warnings)
+	o.before = len(o.Warnings)
 	n := len(o.Calls)
 	if n < cap(o.Calls) {
 		o.Calls = o.Calls[:n+1]
@@ -155,23 +113,8 @@ func (o *Outcome) beginCall(plugin string) *Call {
 	return c
 }
 
-// pluginWarns adds a warning of a plugin. Above maxWarnings, it only counts the warning.
-func (o *Outcome) pluginWarns(plugin, message string) {
-	if o.warned++; o.warned <= maxWarnings {
-		o.addWarning(plugin, message)
-	}
-}
-
 // forgetWarnings removes the warnings of the current call.
-func (o *Outcome) forgetWarnings() { o.Warnings, o.warned = o.Warnings[:o.before], 0 }
-
-// endWarnings adds a warning with the number of warnings that were not added because of maxWarnings.
-func (o *Outcome) endWarnings(plugin string) {
-	if more := o.warned - maxWarnings; more > 0 {
-		o.addWarning(plugin, fmt.Sprintf("and %d more warnings", more))
-		o.warned = 0
-	}
-}
+func (o *Outcome) forgetWarnings() { o.Warnings = o.Warnings[:o.before] }
 
 func (o *Outcome) addWarning(plugin, message string) {
 	o.Warnings = append(o.Warnings, Warning{Plugin: plugin, Message: message})

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"syscall"
+
+	"github.com/refract-project/refract/host/internal/compiler"
+	"github.com/refract-project/refract/host/internal/guest"
 )
 
 // LoadError is returned if a module cannot be loaded. It may wrap one of the other errors, because a start function
@@ -45,80 +47,35 @@ func (e *LoadError) Unwrap() error { return e.Err }
 
 // The errors of a call contain the name of the plugin and the phase (During). The phase is a hook or, while the plugin
 // is loaded, "load", "start" or the name of the called export.
-
-// TrapError is a trap of the guest: unreachable (usually a panic), an access out of bounds, a division by zero, and
-// so on.
-type TrapError struct {
-	Plugin, During string
-	Err            error // includes the wasm stack trace
-}
-
-func (e *TrapError) Error() string {
-	return fmt.Sprintf("plugin %q trapped in %s: %v", e.Plugin, e.During, e.Err)
-}
-
-func (e *TrapError) Unwrap() error { return e.Err }
-
-// OutOfFuelError is returned for a call that has used up its fuel before its end.
-type OutOfFuelError struct {
-	Plugin, During string
-	Fuel           int64 // fuel of the call
-}
-
-func (e *OutOfFuelError) Error() string {
-	return fmt.Sprintf("plugin %q used up its %d units of fuel in %s: does it loop, or does it need a higher fuel limit?", e.Plugin, e.Fuel, e.During)
-}
-
-// Limit names a limit of a call other than fuel.
-type Limit string
-
-const (
-	LimitMemory    Limit = "memory pages"
-	LimitOutput    Limit = "output bytes"
-	LimitCallDepth Limit = "call depth"
-	LimitModule    Limit = "module bytes"
-	LimitHandles   Limit = "handles"
-	LimitNesting   Limit = "nesting of values"
-	LimitTime      Limit = "seconds for the whole chain"
+type (
+	// TrapError is a trap of the guest: unreachable (usually a panic), an access out of bounds, a division by zero,
+	// and so on.
+	TrapError = guest.TrapError
+	// OutOfFuelError is returned for a call that has used up its fuel before its end.
+	OutOfFuelError = guest.OutOfFuelError
+	// LimitError is returned if a call exceeds a limit other than fuel.
+	LimitError = guest.LimitError
+	// AccessError is returned if a plugin calls a host function with an invalid handle, pointer, path or value, or if
+	// the function does not support the kind of the value.
+	AccessError = guest.AccessError
+	// PluginFailedError is returned if the plugin itself reports a failure: with fail(), with an Extism error, or with
+	// a result other than 0.
+	PluginFailedError = guest.PluginFailedError
 )
 
-// LimitError is returned if a call exceeds a limit other than fuel.
-type LimitError struct {
-	Plugin, During string
-	Limit          Limit
-	Max            int64 // the limit; 0 if it cannot be configured
-}
+// Limit names a limit of a call other than fuel.
+type Limit = guest.Limit
 
-func (e *LimitError) Error() string {
-	limit := string(e.Limit)
-	if e.Max != 0 {
-		limit = strconv.FormatInt(e.Max, 10) + " " + limit
-	}
-	return fmt.Sprintf("plugin %q exceeded the limit of %s in %s", e.Plugin, limit, e.During)
-}
-
-// AccessError is returned if a plugin calls a host function with an invalid handle, pointer, path or value, or if the
-// function does not support the kind of the value.
-type AccessError struct {
-	Plugin, During string
-	Function       string // name of the function in the ABI
-	Problem        string // description with the path
-}
-
-func (e *AccessError) Error() string {
-	return fmt.Sprintf("plugin %q made an invalid call to %s in %s: %s", e.Plugin, e.Function, e.During, e.Problem)
-}
-
-// PluginFailedError is returned if the plugin itself reports a failure: with fail(), with an Extism error, or with a
-// result other than 0.
-type PluginFailedError struct {
-	Plugin, During string
-	Reason         string
-}
-
-func (e *PluginFailedError) Error() string {
-	return fmt.Sprintf("plugin %q failed in %s: %s", e.Plugin, e.During, e.Reason)
-}
+// The limits that a LimitError names.
+const (
+	LimitMemory    = guest.LimitMemory
+	LimitOutput    = guest.LimitOutput
+	LimitCallDepth = guest.LimitCallDepth
+	LimitModule    = guest.LimitModule
+	LimitHandles   = guest.LimitHandles
+	LimitNesting   = guest.LimitNesting
+	LimitTime      = guest.LimitTime
+)
 
 // GuardError is returned for an edit that the guard or the plugin's manifest forbids.
 type GuardError struct {
@@ -166,31 +123,13 @@ type ClosedError struct{ Plugin string }
 
 func (e *ClosedError) Error() string { return fmt.Sprintf("plugin %q is closed", e.Plugin) }
 
-// enginePanic is a panic in wazero, for example because the address space is exhausted.
-type enginePanic struct {
-	of    string
-	cause error
-}
-
-func panicError(of string, cause any) error {
-	err, ok := cause.(error)
-	if !ok {
-		err = fmt.Errorf("%v", cause)
-	}
-	return &enginePanic{of, err}
-}
-
-func (e *enginePanic) Error() string { return "the " + e.of + " panicked: " + e.cause.Error() }
-
-func (e *enginePanic) Unwrap() error { return e.cause }
-
 // IsTransient reports whether Load may succeed later with the same bytes. This is the case if the cause is the
 // machine (memory, disk, file descriptors, time), or is unknown, as for a panic in the compiler.
 func IsTransient(err error) bool {
 	var (
 		errno  syscall.Errno
 		path   *fs.PathError
-		panics *enginePanic
+		panics *compiler.PanicError
 	)
 	return errors.As(err, &errno) || errors.As(err, &path) || errors.As(err, &panics) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // Guard lists the edits that no plugin may make, whatever its manifest says. Paths have the syntax of the ABI. `*`
@@ -80,8 +80,8 @@ type guard struct {
 	hook      Hook
 	plugins   []*Plugin
 	root      *rule
-	off       []document.Path
-	keptBy    document.Path // see Guard.KeptBy
+	off       []fieldpath.Path
+	keptBy    fieldpath.Path // see Guard.KeptBy
 	keptValue string
 	kept      []string
 }
@@ -92,9 +92,9 @@ const maxPlugins = 64
 // rule is a node of the tree: one segment of the guarded paths.
 type rule struct {
 	key         string
-	path        document.Path // path to this node of the tree
-	any         bool          // the segment is `*`
-	prefix      string        // prefix of the keys that match, instead of key
+	path        fieldpath.Path // path to this node of the tree
+	any         bool           // the segment is `*`
+	prefix      string         // prefix of the keys that match, instead of key
 	immutable   bool
 	unforgeable bool
 	chain       bool   // the path is listed in AllowedPaths
@@ -126,7 +126,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 		add(g.Off, func(r *rule) { out.off = append(out.off, r.path) }),
 	)
 	if g.KeptBy != "" {
-		path, failure := document.ParsePath(g.KeptBy)
+		path, failure := fieldpath.Parse(g.KeptBy)
 		err = errors.Join(err, failure)
 		out.keptBy, out.keptValue, out.kept = path, g.KeptValue, g.KeptOff
 	}
@@ -172,7 +172,7 @@ func (g *guard) addRule(path string, mark func(*rule)) error {
 		mark(g.root)
 		return nil
 	}
-	segments, err := document.ParsePath(path)
+	segments, err := fieldpath.Parse(path)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // checkDocument checks the edits of the n-th plugin, which are all differences between the document and its base.
@@ -83,7 +84,7 @@ func (g *guard) editProblem(doc *document.Document, e *document.Edit, bit uint64
 
 // judgeEdit applies the rules along the path of an edit. At the end of the path, it also applies all rules for deeper
 // paths, because the whole value was replaced.
-func (r *rule) judgeEdit(doc *document.Document, e *document.Edit, rest document.Path, bit uint64, v *verdict) {
+func (r *rule) judgeEdit(doc *document.Document, e *document.Edit, rest fieldpath.Path, bit uint64, v *verdict) {
 	v.manifest = v.manifest || r.manifests&bit != 0
 	v.narrowed = v.narrowed || r.narrowed&bit != 0
 	v.chain = v.chain || r.chain
@@ -117,7 +118,7 @@ func (r *rule) judgeBelow(doc *document.Document, e *document.Edit, v *verdict) 
 	}
 }
 
-func (r *rule) matchesSegment(s document.Segment) bool {
+func (r *rule) matchesSegment(s fieldpath.Segment) bool {
 	switch {
 	case r.any:
 		return true
@@ -132,7 +133,7 @@ func (r *rule) matchesSegment(s document.Segment) bool {
 
 // located is a value together with its path.
 type located struct {
-	path  document.Path
+	path  fieldpath.Path
 	value document.View
 }
 
@@ -141,7 +142,7 @@ func sameValue(a, b located) bool {
 }
 
 // valuesAt returns all values that match a path with wildcards, in the order of their keys.
-func valuesAt(root document.View, path document.Path) []located {
+func valuesAt(root document.View, path fieldpath.Path) []located {
 	found := []located{{value: root}}
 	for _, s := range path {
 		var next []located
@@ -156,7 +157,7 @@ func valuesAt(root document.View, path document.Path) []located {
 // appendMatches appends the entries or elements of a value that match a segment of a rule.
 func (l located) appendMatches(key string, out []located) []located {
 	prefix, prefixed := strings.CutSuffix(key, "/*")
-	one := func(s document.Segment, v document.View) {
+	one := func(s fieldpath.Segment, v document.View) {
 		if v.Kind() != document.Absent {
 			out = append(out, located{append(slices.Clone(l.path), s), v})
 		}
@@ -164,12 +165,12 @@ func (l located) appendMatches(key string, out []located) []located {
 	switch l.value.Kind() {
 	case document.Map:
 		if key != "*" && !prefixed {
-			one(document.Segment{Key: key, Index: -1}, l.value.Field(key))
+			one(fieldpath.Segment{Key: key, Index: -1}, l.value.Field(key))
 			break
 		}
 		for _, k := range l.value.Keys(nil) {
 			if key == "*" || strings.HasPrefix(k, prefix+"/") {
-				one(document.Segment{Key: k, Index: -1}, l.value.Field(k))
+				one(fieldpath.Segment{Key: k, Index: -1}, l.value.Field(k))
 			}
 		}
 	case document.List:
@@ -182,7 +183,7 @@ func (l located) appendMatches(key string, out []located) []located {
 			from, to = n, n+1
 		}
 		for i := from; i < to; i++ {
-			one(document.Segment{Index: i}, l.value.Index(i))
+			one(fieldpath.Segment{Index: i}, l.value.Index(i))
 		}
 	}
 	return out
@@ -194,7 +195,7 @@ func isOn(v document.View) bool {
 }
 
 // leftOff returns an error if the n-th plugin has set a boolean that is listed in guard.off.
-func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error {
+func (g *guard) leftOff(doc *document.Document, n int, path fieldpath.Path) error {
 	var before []located
 	for i, now := range g.turnedOn(doc.Root().View(), path) {
 		if i == 0 {
@@ -209,7 +210,7 @@ func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error
 
 // turnedOn returns the values at a path of guard.off that are set. If there are none, which is usual, it allocates no
 // memory.
-func (g *guard) turnedOn(root document.View, path document.Path) []located {
+func (g *guard) turnedOn(root document.View, path fieldpath.Path) []located {
 	at := root
 	for _, s := range path {
 		if s.Key == "*" {
@@ -241,7 +242,7 @@ func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 }
 
 // keepsValue reports whether the value at a path of guard.off stays: see Guard.KeptBy.
-func (g *guard) keepsValue(base document.View, path document.Path) bool {
+func (g *guard) keepsValue(base document.View, path fieldpath.Path) bool {
 	if !slices.Contains(g.kept, path.String()) {
 		return false
 	}
@@ -254,10 +255,10 @@ func (g *guard) keepsValue(base document.View, path document.Path) bool {
 }
 
 // guardError returns a GuardError about the n-th plugin, or about no plugin if n is -1.
-func (g *guard) guardError(n int, path document.Path, rule string) error {
+func (g *guard) guardError(n int, path fieldpath.Path, rule string) error {
 	name := ""
 	if n >= 0 {
-		name = g.plugins[n].name
+		name = g.plugins[n].Name()
 	}
 	return &GuardError{Plugin: name, Hook: g.hook, Path: path.String(), Rule: rule}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/json"
 
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/test/support/short"
@@ -69,8 +70,11 @@ func (d draw) json(depth int) string {
 func (d draw) object() map[string]any {
 	text := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","labels":{"a":"1","offloading.liqo.io/origin":"rome"},` +
 		`"ownerReferences":[{"uid":"1"}]},"spec":{"a":` + d.json(3) + `,"list":[` + d.json(2) + `,{"a":1,"b":"x"},` + d.json(2) + `]},"status":{"list":` + d.json(3) + `}}`
-	i := &instance{plugin: &Plugin{limits: DefaultLimits()}, budget: 1 << 30}
-	return i.decodeJSON("", []byte(text)).(map[string]any)
+	var object map[string]any
+	if err := json.UnmarshalCaseSensitivePreserveInts([]byte(text), &object); err != nil {
+		panic(err)
+	}
+	return object
 }
 
 // step returns a random call of a function that changes the object, and sometimes of one that only visits it.
@@ -253,7 +257,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		steps := d.steps()
 		writes = append(writes, d.writes())
 		load := func(writes []string) *Plugin {
-			p, err := h.Load(t.Context(), name, guest(name, quoted(writes), returnZero, steps...), PluginConfig{})
+			p, err := h.Load(t.Context(), name, assembleGuest(name, quoted(writes), returnZero, steps...), PluginConfig{})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = p.Close(t.Context()) })
 			return p

@@ -61,7 +61,7 @@ func TestGuard(t *testing.T) {
 		"labels copied into the label": {`"metadata"`, nil, []step{{"copy", []any{1, "metadata.labels[offloading.liqo.io/destination]", 2}}}, "metadata.labels[offloading.liqo.io/destination].apiServerSupport"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := mustLoad(t, h, "p", guest("p", c.writes, returnZero, c.steps...), PluginConfig{Writes: c.narrow})
+			p := mustLoad(t, h, "p", assembleGuest("p", c.writes, returnZero, c.steps...), PluginConfig{Writes: c.narrow})
 			_, _, err := run(t, object(), p)
 			var e *GuardError
 			switch {
@@ -78,8 +78,8 @@ func TestGuard(t *testing.T) {
 // plugin may write.
 func TestGuardBlames(t *testing.T) {
 	h := newHost(t)
-	first := mustLoad(t, h, "first", guest("first", `"spec"`, returnZero, set("spec.x", "1")), PluginConfig{})
-	second := mustLoad(t, h, "second", guest("second", `"metadata.labels"`, returnZero, set("spec.y", "1")), PluginConfig{})
+	first := mustLoad(t, h, "first", assembleGuest("first", `"spec"`, returnZero, set("spec.x", "1")), PluginConfig{})
+	second := mustLoad(t, h, "second", assembleGuest("second", `"metadata.labels"`, returnZero, set("spec.y", "1")), PluginConfig{})
 	_, _, err := run(t, serviceObject(), first, second)
 	var e *GuardError
 	if !errors.As(err, &e) || e.Plugin != "second" || e.Path != "spec.y" {
@@ -91,8 +91,8 @@ func TestGuardBlames(t *testing.T) {
 // plugins.
 func TestGuardJudgesEachPlugin(t *testing.T) {
 	h := newHost(t)
-	reshapes := mustLoad(t, h, "reshapes", guest("reshapes", `"metadata.labels"`, returnZero, step{"remove_elem", []any{step{"get", []any{1, "spec.ports"}}, 0}}), PluginConfig{})
-	allowed := mustLoad(t, h, "allowed", guest("allowed", `"spec"`, returnZero, set("spec.ports.-", "x")), PluginConfig{})
+	reshapes := mustLoad(t, h, "reshapes", assembleGuest("reshapes", `"metadata.labels"`, returnZero, step{"remove_elem", []any{step{"get", []any{1, "spec.ports"}}, 0}}), PluginConfig{})
+	allowed := mustLoad(t, h, "allowed", assembleGuest("allowed", `"spec"`, returnZero, set("spec.ports.-", "x")), PluginConfig{})
 	_, _, err := run(t, serviceObject(), reshapes, allowed)
 	var e *GuardError
 	if !errors.As(err, &e) || e.Plugin != "reshapes" || e.Path != "spec.ports" {
@@ -109,7 +109,7 @@ func TestGuardSeesWhatIsLeftBehind(t *testing.T) {
 		"spec.volumes[0].emptyDir":                  {"spec": map[string]any{"volumes": []any{map[string]any{"name": "x"}}}},
 		"metadata.ownerReferences":                  {"metadata": map[string]any{"name": "x"}},
 	} {
-		p := mustLoad(t, h, "p", guest("p", `"metadata.labels"`, returnZero, set(path+".x", "y"), remove(path+".x")), PluginConfig{})
+		p := mustLoad(t, h, "p", assembleGuest("p", `"metadata.labels"`, returnZero, set(path+".x", "y"), remove(path+".x")), PluginConfig{})
 		_, _, err := run(t, object, p)
 		var e *GuardError
 		if !errors.As(err, &e) || e.Path != path {
@@ -126,8 +126,8 @@ func TestIgnoredFailureCoversTheGuard(t *testing.T) {
 		"identity":     set("metadata.name", "x"),
 		"undeclared":   set("status.x", "y"),
 	} {
-		good := mustLoad(t, h, "good", guest("good", `"spec"`, returnZero, set("spec.good", "1")), PluginConfig{})
-		wild := mustLoad(t, h, "wild", guest("wild", `"spec","metadata.name"`, returnZero, set("spec.wild", "1"), bad), lax)
+		good := mustLoad(t, h, "good", assembleGuest("good", `"spec"`, returnZero, set("spec.good", "1")), PluginConfig{})
+		wild := mustLoad(t, h, "wild", assembleGuest("wild", `"spec","metadata.name"`, returnZero, set("spec.wild", "1"), bad), lax)
 		got, out, err := run(t, serviceObject(), good, wild, good)
 		want := serviceObject()
 		want["spec"].(map[string]any)["good"] = "1"
@@ -144,7 +144,7 @@ func TestMarksOfTheEngine(t *testing.T) {
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range []string{"plugins.refract.io/applied-hash", "plugins.refract.io/anything", "offloading.liqo.io/origin", "offloading.liqo.io/anything"} {
 			path := "metadata." + field + "[" + key + "]"
-			p := mustLoad(t, h, "p", guest("p", `"metadata"`, returnZero, set(path, "x")), PluginConfig{})
+			p := mustLoad(t, h, "p", assembleGuest("p", `"metadata"`, returnZero, set(path, "x")), PluginConfig{})
 			var e *GuardError
 			if _, _, err := run(t, serviceObject(), p); !errors.As(err, &e) || e.Path != path {
 				t.Errorf("%v, want %s refused", err, path)
@@ -174,10 +174,9 @@ func TestPodTemplates(t *testing.T) {
 				path = "spec.template.spec.hostPID"
 			}
 			object := func(on string) map[string]any {
-				i := &instance{plugin: &Plugin{limits: DefaultLimits()}, budget: 1 << 30}
 				pod := `{"spec":{"x":"y"` + on + `}}`
-				return i.decodeJSON("", []byte(`{"spec":{"template":`+pod+`,"jobTemplate":{"spec":{"template":`+pod+`}},"replicas":{"worker":{"template":`+pod+
-					`}},"groups":[{},{"template":`+pod+`}]}}`)).(map[string]any)
+				return decodeObject(t, `{"spec":{"template":`+pod+`,"jobTemplate":{"spec":{"template":`+pod+`}},"replicas":{"worker":{"template":`+pod+
+					`}},"groups":[{},{"template":`+pod+`}]}}`)
 			}
 			chain := func(plugins ...*Plugin) *Chain {
 				chain, err := NewChain(Outgoing, DefaultGuard(kind, c.configured...), plugins...)
@@ -186,7 +185,7 @@ func TestPodTemplates(t *testing.T) {
 			}
 			doc := document.New()
 			doc.Reset(object(""))
-			p := mustLoad(t, h, "p", guest("p", `"*"`, returnZero, step{"set_bool", []any{1, path, 1}}), PluginConfig{})
+			p := mustLoad(t, h, "p", assembleGuest("p", `"*"`, returnZero, step{"set_bool", []any{1, path, 1}}), PluginConfig{})
 			_, err := chain(p).Run(t.Context(), doc, &Env{})
 			var e *GuardError
 			if c.spec == "" {

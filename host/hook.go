@@ -3,19 +3,14 @@
 
 package host
 
+import "github.com/refract-project/refract/host/internal/guest"
+
 // Hook is the hook of a plugin for one direction of reflection.
-type Hook int
+type Hook = guest.Hook
 
 const (
 	// Outgoing is the hook for a consumer's object that is reflected to the provider.
-	Outgoing Hook = iota
+	Outgoing = guest.Outgoing
 	// Incoming is the hook for a provider's object whose status is reflected back.
-	Incoming
-
-	hooks = 2
+	Incoming = guest.Incoming
 )
-
-var hookNames = [hooks]string{"outgoing", "incoming"}
-
-// String returns the name of the hook in a module's exports and manifest.
-func (h Hook) String() string { return hookNames[h] }

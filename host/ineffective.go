@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // ineffectiveWrites returns a warning for each entry of PluginConfig.Writes and PluginConfig.Capabilities that has no
@@ -40,8 +40,8 @@ func pathsOverlap(a, b string) bool {
 	if a == "*" || b == "*" {
 		return true
 	}
-	x, errX := document.ParsePath(a)
-	y, errY := document.ParsePath(b)
+	x, errX := fieldpath.Parse(a)
+	y, errY := fieldpath.Parse(b)
 	if errX != nil || errY != nil {
 		return false
 	}

@@ -102,8 +102,8 @@ func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 // the edit is dropped, and the plugin is not reported as leaking.
 func TestForbiddenEditIsJudgedOnce(t *testing.T) {
 	h := newHost(t)
-	p := mustLoad(t, h, "bad", guest("bad", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{})
-	lenient := mustLoad(t, h, "lenient", guest("lenient", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{IgnoreFailure: true})
+	p := mustLoad(t, h, "bad", assembleGuest("bad", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{})
+	lenient := mustLoad(t, h, "lenient", assembleGuest("lenient", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{IgnoreFailure: true})
 	for _, list := range [][]*Plugin{{p}, {lenient}} {
 		chain, err := NewChain(Outgoing, DefaultGuard("Service"), list...)
 		require.NoError(t, err)
@@ -157,8 +157,8 @@ func TestPortableTakesEveryObject(t *testing.T) {
 			if labels, _ := after["metadata"].(map[string]any)["labels"].(map[string]any); labels["team"] != "x" {
 				t.Errorf("%s, %s: labels %v", compiler, name, labels)
 			}
-			if i := p.hot.Load(); i != nil && uint64(len(i.memory.bytes)) > i.ownMemory() {
-				t.Errorf("%s, %s: an instance of %d bytes is kept", compiler, name, len(i.memory.bytes))
+			if i := p.hot.Load(); i != nil && i.HasGrown() {
+				t.Errorf("%s, %s: an instance of %d bytes is kept", compiler, name, i.MemorySize())
 			}
 		}
 	}

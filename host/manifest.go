@@ -10,7 +10,8 @@ import (
 
 	"sigs.k8s.io/json"
 
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
+	"github.com/refract-project/refract/host/internal/guest"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -88,7 +89,7 @@ func (m *Manifest) validateManifest() error {
 		return errors.New("it lists no hooks")
 	}
 	for _, h := range m.Hooks {
-		if !slices.Contains(hookNames[:], h) {
+		if !slices.Contains(guest.HookNames(), h) {
 			return fmt.Errorf("unknown hook %q (there are outgoing and incoming)", h)
 		}
 	}
@@ -147,7 +148,7 @@ func checkPaths(paths []string) error {
 		if p == "" {
 			return errors.New(`an entry of writes is empty ("*" is everything)`)
 		}
-		if _, err := document.ParsePath(p); err != nil {
+		if _, err := fieldpath.Parse(p); err != nil {
 			return fmt.Errorf("an entry of writes is not a valid path, %w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/test/support/short"
@@ -122,11 +123,11 @@ var observed = map[string]map[string]string{
 }
 
 // argumentsFor returns the arguments for a host function. WASI functions that the host does not support get zeros.
-func argumentsFor(t *testing.T, module, name string, f hostFunction) string {
+func argumentsFor(t *testing.T, module, name string, f api.FunctionDefinition) string {
 	t.Helper()
 	arguments, ok := observed[module][name]
-	if !ok && module == moduleWASI && wasiCalls()[name] == nil {
-		for _, p := range f.params {
+	if !ok && module == moduleWASI {
+		for _, p := range f.ParamTypes() {
 			arguments += map[byte]string{i32: " (i32.const 0)", i64: " (i64.const 0)"}[p]
 		}
 		return arguments
@@ -138,27 +139,27 @@ func argumentsFor(t *testing.T, module, name string, f hostFunction) string {
 }
 
 // observe returns the observer of a host function, for the native or the portable tier.
-func observe(t *testing.T, module, name string, f hostFunction, portable bool) []byte {
+func observe(t *testing.T, module, name string, f api.FunctionDefinition, portable bool) []byte {
 	t.Helper()
 	own, fields := []string{"string", "set_string"}, nativeObserver
-	from, functions := moduleRefract, refractFunctions()
+	from, functions := moduleRefract, hostFunctions()[moduleRefract]
 	if portable {
-		own, fields, from, functions = []string{"input_load_u8", "alloc", "store_u8", "output_set"}, portableObserver, moduleExtism, extismFunctions()
+		own, fields, from, functions = []string{"input_load_u8", "alloc", "store_u8", "output_set"}, portableObserver, moduleExtism, hostFunctions()[moduleExtism]
 	}
 	var imports strings.Builder
 	for _, import_ := range own {
 		fmt.Fprintf(&imports, "(import %q %q (func $the_%s%s))\n", from, import_, import_, signatureText(functions[import_]))
 	}
 	fmt.Fprintf(&imports, "(import %q %q (func $function%s))\n", module, name, signatureText(f))
-	fmt.Fprintf(&imports, "(import %q \"alloc\" (func $new%s))\n", moduleExtism, signatureText(extismFunctions()["alloc"]))
-	fmt.Fprintf(&imports, "(import %q \"get\" (func $the_get%s))\n", moduleRefract, signatureText(refractFunctions()["get"]))
+	fmt.Fprintf(&imports, "(import %q \"alloc\" (func $new%s))\n", moduleExtism, signatureText(hostFunctions()[moduleExtism]["alloc"]))
+	fmt.Fprintf(&imports, "(import %q \"get\" (func $the_get%s))\n", moduleRefract, signatureText(hostFunctions()[moduleRefract]["get"]))
 	call := "(call $function " + argumentsFor(t, module, name, f) + ")"
 	switch {
-	case len(f.results) == 0:
+	case len(f.ResultTypes()) == 0:
 		call += " (i64.const 0)"
-	case f.results[0] == i32:
+	case f.ResultTypes()[0] == i32:
 		call = "(i64.extend_i32_u " + call + ")"
-	case f.results[0] == f64:
+	case f.ResultTypes()[0] == f64:
 		call = "(i64.reinterpret_f64 " + call + ")"
 	}
 	body := "(func $new_block (result i64) (call $new (i64.const 8))) (func $call (result i64) " + call + ")" + fields[:len(fields)-1]
@@ -215,7 +216,7 @@ func afterHistory(t *testing.T, h *Host, module []byte, config PluginConfig, his
 func TestEveryValueThatAGuestReadsIsTheSameInEachDomain(t *testing.T) {
 	short.NeedTime(t, "a module for every function of the host")
 	h := newHost(t)
-	for module, functions := range hostImports() {
+	for module, functions := range hostFunctions() {
 		for _, name := range slices.Sorted(maps.Keys(functions)) {
 			for _, portable := range []bool{false, true} {
 				config := PluginConfig{}

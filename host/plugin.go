@@ -9,29 +9,23 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tetratelabs/wazero"
 	"golang.org/x/time/rate"
+
+	"github.com/refract-project/refract/host/internal/guest"
 )
 
 // Plugin is a loaded module with its configuration and a pool of instances. It is safe for concurrent use.
 type Plugin struct {
 	host         *Host
-	name         string
+	module       *guest.Module
 	digest       string
 	manifest     *Manifest
-	portable     bool
-	config       map[string]any
-	limits       Limits
 	writes       []string // restricts the manifest's writes, unless nil
-	skips        bool     // the plugin has CapabilitySkip
 	capabilities []string // restricts the manifest's capabilities, unless nil
 	warnings     []string // warnings about declarations and configuration that have no effect
 	declared     Manifest // manifest from the options, for a module without one
 	ignore       bool
 	fresh        bool
-	initial      *state // initial state of every instance; nil if instances cannot be reset
-	compiled     wazero.CompiledModule
-	runtime      wazero.Runtime // runtime that has compiled the module
 
 	// hot is the instance that the next call uses without locking, unless the instance is busy. It stays the same until
 	// it is discarded or replaced.
@@ -41,9 +35,6 @@ type Plugin struct {
 	leaks  atomic.Int64 // number of calls that succeeded only in a fresh instance
 	leaked rate.Sometimes
 
-	lines   *rate.Limiter // limits the rate of log lines
-	dropped atomic.Int64  // number of log lines that were dropped since the last written line
-
 	mu       sync.Mutex
 	idle     []*instance
 	live     int           // number of instances, including running ones
@@ -51,12 +42,39 @@ type Plugin struct {
 	closeErr error
 }
 
+// instance is an instance of the plugin's module with what the pool knows about it.
+type instance struct {
+	*guest.Instance
+	// busy is 1 while a call, or the pool under its lock, owns the instance. Only the hot instance needs it.
+	busy     atomic.Uint32
+	domain   string // domain of the last call; see Env.Domain
+	ran      bool   // code of the module has run since the last reset
+	inherits bool   // the instance has state from an earlier call
+}
+
+func (p *Plugin) newInstance(ctx context.Context) (*instance, error) {
+	i, err := p.module.NewInstance(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &instance{Instance: i}, nil
+}
+
+// putBack resets the instance to its initial state. It returns false if this is not possible; see guest.Instance.Reset.
+func (i *instance) putBack() bool {
+	if !i.Reset() {
+		return false
+	}
+	i.ran = false
+	return true
+}
+
 // maxIdle returns the maximum number of idle instances. If more calls run concurrently, further instances are
 // created, and are discarded after their calls.
 func maxIdle() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Name returns the name under which the plugin was loaded.
-func (p *Plugin) Name() string { return p.name }
+func (p *Plugin) Name() string { return p.module.Name }
 
 // Version returns the version in the manifest.
 func (p *Plugin) Version() string { return p.manifest.Version }
@@ -76,9 +94,9 @@ func (p *Plugin) reportLeak(err error) {
 	p.leaks.Add(1)
 	p.leaked.Do(func() {
 		p.host.logger.Warn("A plugin failed in an instance that had run before and succeeded in a fresh one: it keeps memory or other state from call to call; `fresh: true` in its options resets it before each call",
-			"plugin", p.name, "version", p.Version(), "leaks", p.leaks.Load(), "err", err)
+			"plugin", p.Name(), "version", p.Version(), "leaks", p.leaks.Load(), "err", err)
 		if p.host.config.onLeak != nil {
-			p.host.config.onLeak(p.name, err)
+			p.host.config.onLeak(p.Name(), err)
 		}
 	})
 }
@@ -87,7 +105,7 @@ func (p *Plugin) reportLeak(err error) {
 func (p *Plugin) Digest() string { return p.digest }
 
 // Portable reports whether the module belongs to the portable tier, in which input and output are JSON.
-func (p *Plugin) Portable() bool { return p.portable }
+func (p *Plugin) Portable() bool { return p.module.Portable }
 
 // takeInstance returns an instance for one call of a domain. After the call, the caller must pass the instance to
 // releaseInstance or discardInstance.
@@ -130,7 +148,7 @@ func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact 
 func (p *Plugin) replaceInstance(old, fresh *instance) {
 	fresh.busy.Store(1)
 	p.hot.CompareAndSwap(old, fresh)
-	_ = old.mod.Close(context.Background())
+	old.Close()
 }
 
 // pooledInstance returns the hot instance, or the result of acquireInstance if the hot instance is busy.
@@ -146,7 +164,7 @@ func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	p.mu.Lock()
 	if p.closed.Load() {
 		p.mu.Unlock()
-		return nil, &ClosedError{Plugin: p.name}
+		return nil, &ClosedError{Plugin: p.Name()}
 	}
 	if n := len(p.idle); n > 0 {
 		i := p.idle[n-1]
@@ -197,9 +215,7 @@ func (p *Plugin) parkInstance(i *instance) bool {
 // discardInstance closes an instance that is not used again.
 func (p *Plugin) discardInstance(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
-	// The error is ignored: closing only frees memory, and the error would be the exit code of a module that has not
-	// exited.
-	_ = i.mod.Close(context.Background())
+	i.Close()
 	p.countEnded()
 }
 
@@ -214,7 +230,7 @@ func (p *Plugin) countEnded() {
 // freeWhenDrained frees the code and signals Close if no instances are left. p.mu must be held.
 func (p *Plugin) freeWhenDrained() {
 	if p.live == 0 && p.drained != nil {
-		p.closeErr = p.compiled.Close(context.Background())
+		p.closeErr = p.module.Compiled.Close(context.Background())
 		close(p.drained)
 		p.drained = nil
 	}

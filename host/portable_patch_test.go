@@ -8,12 +8,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/json"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
 const gadgetText = `{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{"labels":{"app":"web"},"name":"a","uid":"7"},` +
@@ -125,48 +125,6 @@ func TestPortablePatchIsLimited(t *testing.T) {
 	require.Equal(t, LimitOutput, limit.Limit)
 	require.ErrorAs(t, limited(Limits{Handles: 10}, operations(`{"op":"add","path":"/spec/list/0","value":1}`, 40)), &limit)
 	require.Equal(t, LimitHandles, limit.Limit)
-
-	// These patches must be stopped: they are short but cause much work, because each operation measures a large
-	// value.
-	pc := declared
-	pc.Limits = Limits{OutputBytes: 1 << 28}
-	p := mustLoad(t, h, "p", portableAnswer("output_set", ``), pc)
-	large := map[string]any{"spec": map[string]any{"list": make([]any, 100_000)}}
-	for _, operation := range []string{`{"op":"copy","from":"/spec","path":"/spec"}`, `{"op":"move","from":"/spec","path":"/x"},{"op":"move","from":"/x","path":"/spec"}`} {
-		doc, i := document.New(), p.hot.Load()
-		doc.Reset(large)
-		doc.Begin(nil, p.limits.Handles, p.limits.OutputBytes)
-		i.beginCall("outgoing", p.limits.Fuel)
-		i.doc = doc
-		var out *OutOfFuelError
-		require.ErrorAs(t, i.takeOutput([]byte(operations(operation, 100))), &out, operation)
-	}
-}
-
-// TestPortablePatchEndsInTime checks that the timeout of a chain stops a patch between two operations.
-func TestPortablePatchEndsInTime(t *testing.T) {
-	p := mustLoad(t, newHost(t), "p", portableAnswer("output_set", ``), declared)
-	for _, past := range []bool{false, true} {
-		doc, i, env := document.New(), p.hot.Load(), &Env{}
-		env.began = env.readClock()
-		if env.ends = env.began + time.Hour; past {
-			env.ends = env.began - time.Nanosecond
-		}
-		doc.Reset(map[string]any{"spec": map[string]any{}})
-		i.beginCall("outgoing", p.limits.Fuel)
-		i.doc, i.env = doc, env
-		err := i.takeOutput([]byte(`[{"op":"add","path":"/spec/a","value":1},{"op":"add","path":"/spec/b","value":1}]`))
-		i.doc, i.env = nil, nil
-		if !past {
-			require.NoError(t, err)
-			continue
-		}
-		var limit *LimitError
-		require.ErrorAs(t, err, &limit)
-		if limit.Limit != LimitTime || limit.Plugin != "p" {
-			t.Errorf("%v, want the time to be up in p", err)
-		}
-	}
 }
 
 // TestNumbersOfWholeObject checks that the numbers in an answer that contains the whole object have the types and
@@ -211,22 +169,20 @@ func FuzzPortableAnswer(f *testing.F) {
 	} {
 		f.Add([]byte(answer))
 	}
-	p := mustLoad(f, newHost(f), "p", portableAnswer("output_set", `{}`), PluginConfig{
-		Kinds: []string{"*"}, Writes: []string{"*"}, Capabilities: []string{CapabilitySkip}, Limits: Limits{OutputBytes: 1 << 14, Handles: 1 << 10}})
+	p := mustLoad(f, newHost(f), "p", configuredAnswer(f), PluginConfig{
+		Kinds: []string{"*"}, Writes: []string{"*"}, Capabilities: []string{CapabilitySkip}, Limits: Limits{OutputBytes: 1 << 14, Handles: 1 << 10},
+		Config: map[string]any{}})
 	chain, err := NewChain(Outgoing, DefaultGuard("Gadget.example.org"), p)
 	require.NoError(f, err)
 	object, pristine := decodeObject(f, gadgetText), decodeObject(f, gadgetText)
-	i, doc := p.hot.Load(), document.New()
+	doc, env := document.New(), &Env{}
 	f.Fuzz(func(t *testing.T, answer []byte) {
+		p.module.Config["answer"] = string(answer)
 		doc.Reset(object)
-		doc.Begin(nil, p.limits.Handles, p.limits.OutputBytes)
-		i.beginCall("outgoing", p.limits.Fuel)
-		i.doc = doc
-		err := i.takeOutput(answer)
-		i.doc = nil
+		out, err := chain.Run(t.Context(), doc, env)
 		if err != nil {
-			checkTyped(t, "output_set", err)
-		} else if !i.skipped && chain.guard.checkDocument(doc, 0) == nil {
+			checkTyped(t, err)
+		} else if !out.Skipped {
 			checkIdentity(t, doc.Value())
 		}
 		doc.Restore()
@@ -234,6 +190,39 @@ func FuzzPortableAnswer(f *testing.F) {
 			t.Fatal("the object in the cache was modified")
 		}
 	})
+}
+
+// configuredAnswer returns a module whose output is the text "answer" of its configuration.
+func configuredAnswer(t testing.TB) []byte {
+	t.Helper()
+	wasm, err := wattest.Assemble(`(module
+	  (import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))
+	  (import "extism:host/env" "store_u8" (func $store (param i64 i32)))
+	  (import "extism:host/env" "length" (func $length (param i64) (result i64)))
+	  (import "extism:host/env" "config_get" (func $config (param i64) (result i64)))
+	  (import "extism:host/env" "output_set" (func $output (param i64 i64)))
+	  (memory (export "memory") 1) (data (i32.const 0) "answer")
+	  (func (export "outgoing") (result i32) (local $block i64) (local $at i32)
+	    (local.set $block (call $alloc (i64.const 6)))
+	    (loop $more
+	      (call $store (i64.add (local.get $block) (i64.extend_i32_u (local.get $at))) (i32.load8_u (local.get $at)))
+	      (local.set $at (i32.add (local.get $at) (i32.const 1)))
+	      (br_if $more (i32.lt_u (local.get $at) (i32.const 6))))
+	    (local.set $block (call $config (local.get $block)))
+	    (call $output (local.get $block) (call $length (local.get $block)))
+	    (i32.const 0)))`)
+	require.NoError(t, err)
+	return wasm
+}
+
+// checkTyped checks that an error of a run is of a type of this package.
+func checkTyped(t *testing.T, err error) {
+	t.Helper()
+	switch err.(type) {
+	case *AccessError, *LimitError, *OutOfFuelError, *PluginFailedError, *TrapError, *GuardError:
+	default:
+		t.Fatalf("%T %v is none of the package's errors", err, err)
+	}
 }
 
 func checkIdentity(t *testing.T, object map[string]any) {

@@ -31,7 +31,7 @@ func TestRegistry(t *testing.T) {
 	cancel := r.Subscribe(func(kind string, hook Hook, generation uint64) {
 		told = append(told, fmt.Sprintf("%s %s %d", kind, hook, generation))
 	})
-	p := mustLoad(t, h, "p", guest("p", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
+	p := mustLoad(t, h, "p", assembleGuest("p", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
 	chain, err := NewChain(Outgoing, DefaultGuard("Thing"), p)
 	require.NoError(t, err)
 	if previous := r.Swap("Thing", Outgoing, chain); previous != identity {
@@ -81,7 +81,7 @@ func TestClosedPlugin(t *testing.T) {
 // blocking returns a plugin whose hook waits in remap_ip until the test releases it.
 func blocking(t *testing.T, h *Host) (p *Plugin, env *Env, entered, release chan struct{}) {
 	entered, release = make(chan struct{}), make(chan struct{})
-	p = mustLoad(t, h, "blocks", guest("blocks", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 0, 0}}), PluginConfig{})
+	p = mustLoad(t, h, "blocks", assembleGuest("blocks", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 0, 0}}), PluginConfig{})
 	env = &Env{RemapIP: func(string) (string, bool) {
 		close(entered)
 		<-release
@@ -150,7 +150,7 @@ func TestHammer(t *testing.T) {
 		tag := strconv.Itoa(n)
 		var list []*Plugin
 		for _, name := range []string{"a", "b"} {
-			list = append(list, mustLoad(t, h, name, guest(name, `"spec"`, returnZero, set("spec."+name, tag), remove("spec.ports.*.nodePort")), PluginConfig{}))
+			list = append(list, mustLoad(t, h, name, assembleGuest(name, `"spec"`, returnZero, set("spec."+name, tag), remove("spec.ports.*.nodePort")), PluginConfig{}))
 		}
 		chain, err := NewChain(Outgoing, Guard{}, list...)
 		require.NoError(t, err)

@@ -108,7 +108,7 @@ func (e *Entry) name() string {
 	if e.Held != nil {
 		return e.Held.Plugin
 	}
-	return e.Plugin.name
+	return e.Plugin.Name()
 }
 
 // LeftOut returns the plugins of the chain that did not run because of their selectors.

@@ -68,7 +68,7 @@ func selectiveRun(t *testing.T, chain *Chain, env *Env, object map[string]any) s
 func TestSelectors(t *testing.T) {
 	h := newHost(t)
 	load := func(name string, steps ...step) *Plugin {
-		return mustLoad(t, h, name, guest(name, `"spec","metadata.labels"`, returnZero, append(steps, set("spec.by", name))...), PluginConfig{})
+		return mustLoad(t, h, name, assembleGuest(name, `"spec","metadata.labels"`, returnZero, append(steps, set("spec.by", name))...), PluginConfig{})
 	}
 	// The first plugin removes the labels, but this must have no effect on selectors, which use the labels of the
 	// original object.
@@ -125,8 +125,8 @@ func TestSelectors(t *testing.T) {
 // if earlier plugins are left out or held entries precede it.
 func TestGuardKnowsTheSelectedPlugin(t *testing.T) {
 	h := newHost(t)
-	broad := mustLoad(t, h, "broad", guest("broad", `"*"`, returnZero, set("spec.by", "broad")), PluginConfig{})
-	narrow := mustLoad(t, h, "narrow", guest("narrow", `"status"`, returnZero, set("spec.by", "narrow")), PluginConfig{})
+	broad := mustLoad(t, h, "broad", assembleGuest("broad", `"*"`, returnZero, set("spec.by", "broad")), PluginConfig{})
+	narrow := mustLoad(t, h, "narrow", assembleGuest("narrow", `"status"`, returnZero, set("spec.by", "narrow")), PluginConfig{})
 	held := Entry{Held: &HeldError{Kind: "Thing", Plugin: "gone", Reason: "it is broken"}, Selector: inNamespace("held")}
 	for n, entries := range [][]Entry{
 		{held, {Plugin: broad, Selector: inNamespace("shop")}, {Plugin: narrow}},
@@ -146,7 +146,7 @@ func TestGuardKnowsTheSelectedPlugin(t *testing.T) {
 // not known.
 func TestHeldObjects(t *testing.T) {
 	h := newHost(t)
-	p := mustLoad(t, h, "p", guest("p", `"*"`, returnZero, set("spec.by", "p")), PluginConfig{})
+	p := mustLoad(t, h, "p", assembleGuest("p", `"*"`, returnZero, set("spec.by", "p")), PluginConfig{})
 	ctx := context.Background()
 	for _, c := range []struct {
 		name  string

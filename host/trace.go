@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // Edit is one edit of a plugin. It is valid during the call of Env.Trace. Path.String and View.Value return copies.
 type Edit struct {
-	Path document.Path
+	Path fieldpath.Path
 	// Before and After are the values before and after the plugin ran. Before is absent if the edit added the value,
 	// and After is absent if the edit removed the value.
 	Before, After document.View
@@ -59,10 +60,10 @@ func (c *Conflicts) Trace(p *Plugin, edits iter.Seq[Edit]) {
 		path := edit.Path.String()
 		for n, one := range c.traced[:earlier] {
 			if one.overlaps(path) && !c.overlapsBefore(n, path) {
-				c.found = append(c.found, Conflict{Path: path, First: one.plugin, Then: p.name})
+				c.found = append(c.found, Conflict{Path: path, First: one.plugin, Then: p.Name()})
 			}
 		}
-		c.traced = append(c.traced, tracedEdit{path, p.name})
+		c.traced = append(c.traced, tracedEdit{path, p.Name()})
 	}
 }
 

@@ -39,7 +39,7 @@ func traced(t *testing.T, object map[string]any, list ...*Plugin) (lines []strin
 func TestTrace(t *testing.T) {
 	h := newHost(t)
 	load := func(name string, end []byte, pc PluginConfig, steps ...step) *Plugin {
-		return mustLoad(t, h, name, guest(name, `"*"`, end, steps...), pc)
+		return mustLoad(t, h, name, assembleGuest(name, `"*"`, end, steps...), pc)
 	}
 	first := load("first", returnZero, PluginConfig{}, set("spec.a", "1"), set("spec.ab", "1"), set("spec.list[0].k", "1"), remove("spec.gone"))
 	second := load("second", returnZero, PluginConfig{}, set("spec.a", "2"), set("spec.b", "2"), set("spec.gone", "2"))
@@ -64,7 +64,7 @@ func TestTrace(t *testing.T) {
 	if len(lines)+len(conflicts) > 0 {
 		t.Errorf("a plugin that skips is traced: %v %v", lines, conflicts)
 	}
-	refused := mustLoad(t, h, "refused", guest("refused", `"status"`, returnZero, set("spec.a", "1")), PluginConfig{})
+	refused := mustLoad(t, h, "refused", assembleGuest("refused", `"status"`, returnZero, set("spec.a", "1")), PluginConfig{})
 	if lines, _, err = traced(t, object, refused); err == nil || len(lines) > 0 {
 		t.Errorf("a refused edit: %v, %v", lines, err)
 	}
@@ -74,8 +74,8 @@ func TestTrace(t *testing.T) {
 // it.
 func TestConflictsOfManyEdits(t *testing.T) {
 	h := newHost(t)
-	first := mustLoad(t, h, "first", guest("first", `"*"`, returnZero, set("spec.m.a", "1"), set("spec.m.b", "1"), set("spec.mn", "1")), PluginConfig{})
-	second := mustLoad(t, h, "second", guest("second", `"*"`, returnZero, remove("spec.m")), PluginConfig{})
+	first := mustLoad(t, h, "first", assembleGuest("first", `"*"`, returnZero, set("spec.m.a", "1"), set("spec.m.b", "1"), set("spec.mn", "1")), PluginConfig{})
+	second := mustLoad(t, h, "second", assembleGuest("second", `"*"`, returnZero, remove("spec.m")), PluginConfig{})
 	_, conflicts, err := traced(t, map[string]any{"spec": map[string]any{"m": map[string]any{}}}, first, second)
 	require.NoError(t, err)
 	require.Equal(t, []Conflict{{"spec.m", "first", "second"}}, conflicts)

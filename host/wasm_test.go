@@ -4,10 +4,42 @@
 package host
 
 import (
+	"context"
 	"encoding/binary"
+	"sync"
 
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/refract-project/refract/host/internal/guest"
 	"github.com/refract-project/refract/internal/leb128"
 )
+
+const (
+	i32 = api.ValueTypeI32
+	i64 = api.ValueTypeI64
+	f64 = api.ValueTypeF64
+)
+
+// Names of the modules from which plugins import functions.
+const (
+	moduleRefract = "refract"
+	moduleExtism  = "extism:host/env"
+	moduleWASI    = "wasi_snapshot_preview1"
+)
+
+// hostFunctions contains all functions that plugins may import, by module and name.
+var hostFunctions = sync.OnceValue(func() map[string]map[string]api.FunctionDefinition {
+	ctx, all := context.Background(), map[string]map[string]api.FunctionDefinition{}
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	if err := guest.NewImports().Instantiate(ctx, r); err != nil {
+		panic(err)
+	}
+	for _, module := range []string{moduleRefract, moduleExtism, moduleWASI} {
+		all[module] = r.Module(module).ExportedFunctionDefinitions()
+	}
+	return all
+})
 
 // wasmModule is a small assembler for test modules. It generates the sections. The bodies of functions are given as
 // bytes.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/test/support/wattest"
@@ -127,13 +128,13 @@ func worst() map[string]func(x *texts) (call string) {
 	}
 }
 
-func signatureText(f hostFunction) string {
+func signatureText(f api.FunctionDefinition) string {
 	name := map[byte]string{i32: "i32", i64: "i64", f64: "f64"}
 	var b strings.Builder
-	for _, p := range f.params {
+	for _, p := range f.ParamTypes() {
 		b.WriteString(" (param " + name[p] + ")")
 	}
-	for _, r := range f.results {
+	for _, r := range f.ResultTypes() {
 		b.WriteString(" (result " + name[r] + ")")
 	}
 	return b.String()
@@ -143,7 +144,7 @@ func signatureText(f hostFunction) string {
 func looping(t *testing.T, call string, x *texts) []byte {
 	t.Helper()
 	var imports strings.Builder
-	for name, f := range refractFunctions() {
+	for name, f := range hostFunctions()[moduleRefract] {
 		fmt.Fprintf(&imports, "(import \"refract\" %q (func $%s%s))\n", name, name, signatureText(f))
 	}
 	source := wattest.Plugin(`{"name":"worst","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"],"capabilities":["skip"]}`, imports.String(), `
@@ -221,7 +222,7 @@ func TestFuelPaysForTheHost(t *testing.T) {
 			t.Errorf("a unit of fuel of %s takes %.1f times as long as one of a guest's own code", name, ratio)
 		}
 	}
-	for name := range refractFunctions() {
+	for name := range hostFunctions()[moduleRefract] {
 		if !covered[name] {
 			t.Errorf("%s has no worst case", name)
 		}
@@ -252,8 +253,8 @@ func TestChainTimeoutNamesTheSlowest(t *testing.T) {
 	h, err := New(t.Context(), NewConfig().WithChainTimeout(timeout))
 	require.NoError(t, err)
 	defer func() { _ = h.Close(t.Context()) }()
-	slow := mustLoad(t, h, "slow", guest("slow", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 512, 32}}), PluginConfig{})
-	quick := mustLoad(t, h, "quick", guest("quick", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
+	slow := mustLoad(t, h, "slow", assembleGuest("slow", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 512, 32}}), PluginConfig{})
+	quick := mustLoad(t, h, "quick", assembleGuest("quick", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
 	// This RemapIP blocks to make the first plugin slow. A real RemapIP must not block.
 	env := &Env{RemapIP: func(string) (string, bool) { time.Sleep(2 * timeout); return "", false }}
 	for _, list := range [][]*Plugin{{slow, quick}, {quick, slow, quick}} {

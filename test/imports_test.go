@@ -39,13 +39,13 @@ var rules = []rule{
 		in: "sdk", except: []string{"sdk/plugintest"}, only: []string{module + "sdk", "github.com/extism/go-pdk"},
 		never: append([]string{module + "host"}, kubernetes...),
 		// The native build of the SDK, which is used in tests of plugins, has these dependencies.
-		permitted: []string{module + "host/document", "sigs.k8s.io/json"},
+		permitted: []string{module + "host/document", module + "host/document/fieldpath", "sigs.k8s.io/json"},
 		why:       "what a plugin imports must compile with TinyGo, and small",
 	},
 	{
 		in: "plugins", only: []string{module + "plugins", module + "sdk", module + "api/wire", "github.com/extism/go-pdk"},
 		never:     append([]string{module + "host", module + "sdk/plugintest"}, kubernetes...),
-		permitted: []string{module + "host/document"}, // the native build of the SDK imports this package
+		permitted: []string{module + "host/document", module + "host/document/fieldpath"}, // the native build of the SDK imports these packages
 		why:       "the default plugins have no privileges: what they import any author can (api/wire is names only)",
 	},
 	{

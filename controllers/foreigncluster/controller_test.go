@@ -36,6 +36,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
 	"github.com/refract-project/refract/vk/heartbeat"
 )
 
@@ -224,12 +225,12 @@ func TestAConsumerWritesNoOtherLease(t *testing.T) {
 }
 
 // providerOf joins the consumer with the provider through a connection that the test can interrupt.
-func providerOf(t *testing.T, id string) (*testenv.Cable, *corev1.Secret) {
+func providerOf(t *testing.T, id string) (*proxy.Cable, *corev1.Secret) {
 	t.Helper()
 	namespace := tenant(t, &consumer, id)
 	address, err := url.Parse(provider.Config().Host)
 	require.NoError(t, err)
-	cable := testenv.NewCable(t, address.Host)
+	cable := proxy.NewCable(t, address.Host)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "kubeconfig", Annotations: map[string]string{wire.RemoteTenantNamespaceAnnotation: "tenant-over-there"}},
 		Data:       map[string][]byte{wire.KubeconfigSecretKey: kubeconfig(t, &provider, "https://"+cable.Address())},
@@ -307,7 +308,7 @@ func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	require.NoError(t, provider.Grant(t.Context(), manager.Probe(namespace.Name)...))
 	address, err := url.Parse(consumer.Config().Host)
 	require.NoError(t, err)
-	cable := testenv.NewCable(t, address.Host)
+	cable := proxy.NewCable(t, address.Host)
 	provider.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: wire.ProbeSecret},
 		Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig(t, &consumer, "https://"+cable.Address())}})
 	provider.StartManager(t)
@@ -365,7 +366,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	probe := func(value string) {
 		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkProbeAnnotation, value))
 	}
-	cable := testenv.NewCable(t, strings.TrimPrefix(provider.Config().Host, "https://"))
+	cable := proxy.NewCable(t, strings.TrimPrefix(provider.Config().Host, "https://"))
 	probe(fmt.Sprintf("%q", "https://"+cable.Address()))
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ProbeAnswered")
 	cable.SetCut(true)

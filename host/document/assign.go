@@ -6,6 +6,8 @@ package document
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // Assign makes the value at path equal to v with as few edits as possible. Maps are compared entry by entry, and
@@ -140,7 +142,7 @@ func (f *frame) visitNode() (int32, error) {
 	if f.pos >= 0 {
 		f.id, err = f.d.visitElem(p, f.pos)
 	} else {
-		f.id, err = f.d.visitField(p, name{f.key, true})
+		f.id, err = f.d.visitField(p, fieldpath.Name{Owned: true, Text: f.key})
 	}
 	return f.id, err
 }
@@ -195,7 +197,7 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 			if err != nil {
 				return err
 			}
-			if _, err = f.d.removeEntry(id, name{text: k}); err != nil {
+			if _, err = f.d.removeEntry(id, fieldpath.Name{Text: k}); err != nil {
 				return err
 			}
 		}
@@ -208,7 +210,7 @@ func (f *frame) addField(key string, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.d.putField(id, name{key, true}, contentOf(v), "")
+	_, err = f.d.putField(id, fieldpath.Name{Owned: true, Text: key}, contentOf(v), "")
 	return err
 }
 

@@ -18,8 +18,8 @@
 //     that chains of Field and Get need no checks in between.
 //   - View is a value that was read from a path. It has no entry in the table. Most reads return a View.
 //
-// Paths are strings. A Document keeps the parsed form of frequently used paths, so that such a read costs only a
-// lookup in each map on the path.
+// Paths are strings (package fieldpath). A Document keeps the parsed form of frequently used paths, so that such a read
+// costs only a lookup in each map on the path.
 //
 // Commit separates the edits of one plugin of a chain from the edits of the next. The table stays. After Commit, the
 // state of a node is logged before its first change. Edits compares nodes with their logged state, Base reads the

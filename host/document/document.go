@@ -6,6 +6,8 @@ package document
 import (
 	"math"
 	"unsafe"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // The node numbers of a Document's roots.
@@ -93,12 +95,11 @@ type Document struct {
 	workLimit int64
 
 	tops   [roots]top
-	topped bool      // set if an element of tops is in use
-	keys   []string  // reused buffer of the JSON encoder
-	path   []Segment // reused buffer of Edits
+	topped bool                // set if an element of tops is in use
+	keys   []string            // reused buffer of the JSON encoder
+	path   []fieldpath.Segment // reused buffer of Edits
 
-	paths   [pathSlots]pathSlot
-	scratch route // reused for paths that have no slot
+	paths fieldpath.Cache
 }
 
 // New returns an empty Document. Reset must be called before other methods.
@@ -141,11 +142,7 @@ func (d *Document) dropVisited() {
 	if d.topped {
 		d.forgetTops()
 	}
-	if d.scratch.text != "" {
-		// The hops must be cleared, because they may refer to the memory of a guest.
-		clear(d.scratch.hops[:cap(d.scratch.hops)])
-		d.scratch = route{hops: d.scratch.hops[:0]}
-	}
+	d.paths.Release()
 }
 
 // forgetTops removes the remembered maps below the roots.
@@ -245,9 +242,9 @@ func (d *Document) Version() uint64 { return d.version }
 // step in a guest. A remembered value must cost as much as a value that must be searched for, so that a plugin's fuel
 // consumption does not depend on earlier objects.
 const (
-	workHop   = 16 // a segment of a path: one lookup in a map or list
-	workEntry = 16 // an entry or element that is visited
-	workValue = 64 // a value that is measured, compared or copied
+	workHop   = fieldpath.HopWork // a segment of a path: one lookup in a map or list
+	workEntry = 16                // an entry or element that is visited
+	workValue = 64                // a value that is measured, compared or copied
 )
 
 // TakeWork returns the work since the last call, and resets it. Work counts the segments, entries, values and bytes

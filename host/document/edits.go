@@ -3,10 +3,12 @@
 
 package document
 
+import "github.com/refract-project/refract/host/document/fieldpath"
+
 // Edit is one difference between the object and its base.
 type Edit struct {
-	Path    Path // valid only during the callback
-	Value   View // absent if the value was removed
+	Path    fieldpath.Path // valid only during the callback
+	Value   View           // absent if the value was removed
 	Removed bool
 }
 
@@ -37,10 +39,10 @@ func (d *Document) EditsWithin(inside func(key string) bool) bool {
 
 // The diff functions report the differences at d.path and below. They return false if yield has returned false.
 
-func (d *Document) pushSegment(s Segment) { d.path = append(d.path, s) }
-func (d *Document) popSegment()           { d.path = d.path[:len(d.path)-1] }
+func (d *Document) pushSegment(s fieldpath.Segment) { d.path = append(d.path, s) }
+func (d *Document) popSegment()                     { d.path = d.path[:len(d.path)-1] }
 
-func keySegment(k string) Segment { return Segment{Key: k, Index: -1} }
+func keySegment(k string) fieldpath.Segment { return fieldpath.Segment{Key: k, Index: -1} }
 
 // diffLogged compares a node with its logged state at the last Commit. Entries and elements that were not written
 // since then are equal.
@@ -72,7 +74,7 @@ func (d *Document) diffLogged(id int32, yield func(Edit) bool) bool {
 		if ^s >= d.undo.mark {
 			before = elems[d.positionBefore(id, i)]
 		}
-		if !d.diffEither(Segment{Index: i}, ^s, before, true, yield) {
+		if !d.diffEither(fieldpath.Segment{Index: i}, ^s, before, true, yield) {
 			return false
 		}
 	}
@@ -90,7 +92,7 @@ func (d *Document) positionBefore(id int32, i int) int {
 
 // diffEither compares an entry or element of a logged node with its logged value. If it was visited only after the
 // last Commit, it is compared with the base.
-func (d *Document) diffEither(s Segment, id int32, before any, inBase bool, yield func(Edit) bool) (more bool) {
+func (d *Document) diffEither(s fieldpath.Segment, id int32, before any, inBase bool, yield func(Edit) bool) (more bool) {
 	if id >= d.undo.mark {
 		return d.diffChild(s, id, before, inBase, yield)
 	}
@@ -128,7 +130,7 @@ func (d *Document) diffKept(id int32, yield func(Edit) bool) bool {
 	}
 	elems := n.baseElems()
 	for i, s := range d.lists[n.list-1] {
-		if s < 0 && !d.diffChild(Segment{Index: i}, ^s, elems[i], true, yield) {
+		if s < 0 && !d.diffChild(fieldpath.Segment{Index: i}, ^s, elems[i], true, yield) {
 			return false
 		}
 	}
@@ -136,7 +138,7 @@ func (d *Document) diffKept(id int32, yield func(Edit) bool) bool {
 }
 
 // diffChild compares an entry or element of a node that still has its base.
-func (d *Document) diffChild(s Segment, id int32, before any, inBase bool, yield func(Edit) bool) (more bool) {
+func (d *Document) diffChild(s fieldpath.Segment, id int32, before any, inBase bool, yield func(Edit) bool) (more bool) {
 	n := &d.nodes[id]
 	if n.flags&fDirty == 0 {
 		return true
@@ -169,7 +171,7 @@ func (d *Document) diffViews(now, before View, yield func(Edit) bool) bool {
 
 func (d *Document) diffLists(now, before View, yield func(Edit) bool) bool {
 	for i := range now.Len() {
-		d.pushSegment(Segment{Index: i})
+		d.pushSegment(fieldpath.Segment{Index: i})
 		more := d.diffViews(now.Index(i), before.Index(i), yield)
 		if d.popSegment(); !more {
 			return false

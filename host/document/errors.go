@@ -3,7 +3,12 @@
 
 package document
 
-import "strconv"
+import (
+	"errors"
+	"strconv"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
+)
 
 // Code classifies an Error.
 type Code uint8
@@ -43,17 +48,29 @@ func (e *Error) Error() string {
 	return strconv.Quote(e.Path) + ": " + e.Detail
 }
 
-// maxErrorPath limits the length of a path in an Error, so that a hostile path cannot fill the log.
-const maxErrorPath = 128
-
 func newError(code Code, path, detail string) error {
-	if len(path) > maxErrorPath {
-		path = path[:maxErrorPath]
-	}
-	// The path must be copied, because it may be in a guest's memory.
-	return &Error{Code: code, Path: string(append([]byte(nil), path...)), Detail: detail}
+	return &Error{Code: code, Path: fieldpath.Shorten(path), Detail: detail}
 }
 
 func wrongKind(path string, got Kind, want string) error {
 	return newError(BadKind, path, "is "+got.String()+", not "+want)
+}
+
+func noWildcard(r *fieldpath.Route) error {
+	return newError(BadPath, r.Text, "only removals take the wildcard * (the key is written [*])")
+}
+
+func noNumber(r *fieldpath.Route, at int) error {
+	return newError(BadIndex, r.Text, "a list's element needs a number, not "+quotePath(r.Hops[at].Text))
+}
+
+func checkPath(path string) error { return badPath(fieldpath.Check(path)) }
+
+// badPath returns the error of this package for an error of a malformed path.
+func badPath(err error) error {
+	var malformed *fieldpath.Error
+	if errors.As(err, &malformed) {
+		return newError(BadPath, malformed.Path, malformed.Detail)
+	}
+	return err
 }

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // source makes decisions based on the fuzzer's bytes, and on zeros when these are used up. Its texts reuse the same
@@ -255,7 +257,7 @@ func compare(t *testing.T, d *Document, model, base any) {
 	}
 }
 
-func segments(p Path) []modelSeg {
+func segments(p fieldpath.Path) []modelSeg {
 	var out []modelSeg
 	for _, s := range p {
 		if s.Index >= 0 {

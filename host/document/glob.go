@@ -3,7 +3,11 @@
 
 package document
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
+)
 
 // maxGlobBytes is the maximum length of a glob. It limits the time of a match, and is far above the length of keys
 // that an API server accepts.
@@ -39,14 +43,12 @@ func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int
 		return 0, nil
 	}
 	total := 0
-	var m, l lines
-	m.openText(n.d, paths)
-	l.openText(n.d, lists)
-	for m.more {
+	m, l := n.d.paths.Lines(paths), n.d.paths.Lines(lists)
+	for m.More {
 		count, err := n.removeListed(&m, from.id, &l, keep)
 		total += count
 		n.d.work += pairWork
-		if err == nil && m.more != l.more {
+		if err == nil && m.More != l.More {
 			err = newError(BadPath, "", "it takes as many paths of lists as of maps")
 		}
 		if err != nil {
@@ -56,8 +58,8 @@ func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int
 	return total, nil
 }
 
-func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (int, error) {
-	r, err := lists.nextRoute(n.d)
+func (n Node) removeListed(maps *fieldpath.Lines, from int32, lists *fieldpath.Lines, keep string) (int, error) {
+	r, err := n.d.nextRoute(lists)
 	globs := globList{keep: keep}
 	if err == nil && from != 0 {
 		globs.list, err = n.d.resolveRoute(from, r)
@@ -68,7 +70,7 @@ func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (
 	if list := &globs.list; list.Exists() && list.kind != List {
 		return 0, wrongKind("", list.kind, "a list of globs")
 	}
-	if r, err = maps.nextRoute(n.d); err != nil || n.id == 0 {
+	if r, err = n.d.nextRoute(maps); err != nil || n.id == 0 {
 		return 0, err
 	}
 	return n.removeKeys(r, &globs)
@@ -81,16 +83,16 @@ type globList struct {
 	keep string // keys with this prefix never match
 }
 
-func (n Node) removeKeys(r *route, globs *globList) (int, error) {
+func (n Node) removeKeys(r *fieldpath.Route, globs *globList) (int, error) {
 	if n.ReadOnly() {
-		return 0, readOnly(r.text)
+		return 0, readOnly(r.Text)
 	}
 	v, err := n.d.resolveRoute(n.id, r)
 	if err != nil || !v.Exists() {
 		return 0, err
 	}
 	if v.kind != Map {
-		return 0, wrongKind(r.text, v.kind, "a map")
+		return 0, wrongKind(r.Text, v.kind, "a map")
 	}
 	if globs.isEmpty() {
 		return 0, nil
@@ -106,7 +108,7 @@ func (n Node) removeKeys(r *route, globs *globList) (int, error) {
 			id, err = n.d.visitRoute(n.id, r)
 		}
 		if match && err == nil {
-			_, err = n.d.removeEntry(id, name{key, true})
+			_, err = n.d.removeEntry(id, fieldpath.Name{Owned: true, Text: key})
 			total++
 		}
 		if err != nil {
@@ -123,7 +125,7 @@ func (d *Document) removeMatching(id int32, globs *globList) (total int, err err
 	for i := start; i < end && err == nil; i++ {
 		var match bool
 		if match, err = d.matchesAny(d.keys[i], globs); match {
-			_, err = d.removeEntry(id, name{text: d.keys[i]})
+			_, err = d.removeEntry(id, fieldpath.Name{Text: d.keys[i]})
 			total++
 		}
 	}

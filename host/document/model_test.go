@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // The model runs the operations of a Document on deep copies, in the simplest way.
@@ -40,7 +42,7 @@ func modelGet(v any, path []modelSeg) (any, bool, error) {
 			}
 			v = e
 		case []any:
-			i := parseIndex(s.text)
+			i := fieldpath.ParseIndex(s.text)
 			if i < 0 {
 				return nil, false, errModel
 			}
@@ -81,7 +83,7 @@ func modelSet(v any, path []modelSeg, value any) (any, error) {
 		if path[0].text == "-" && !path[0].verbatim && len(path) == 1 {
 			return append(slices.Clone(c), value), nil
 		}
-		i := parseIndex(path[0].text)
+		i := fieldpath.ParseIndex(path[0].text)
 		if i < 0 || i >= len(c) {
 			return nil, errModel
 		}
@@ -130,7 +132,7 @@ func modelRemoveFromMap(c map[string]any, path []modelSeg) (any, int) {
 }
 
 func modelRemoveFromList(c []any, path []modelSeg) (any, int) {
-	from, to := parseIndex(path[0].text), parseIndex(path[0].text)+1
+	from, to := fieldpath.ParseIndex(path[0].text), fieldpath.ParseIndex(path[0].text)+1
 	if path[0].wildcard() {
 		from, to = 0, len(c)
 	}
@@ -181,6 +183,9 @@ func modelDiff(out []string, path string, before any, was bool, after any, is bo
 	}
 	return append(out, path)
 }
+
+// plainKey reports whether a key is written without brackets.
+func plainKey(key string) bool { return fieldpath.Path{{Key: key, Index: -1}}.String() == key }
 
 func modelKey(path, key string) string {
 	if !plainKey(key) {

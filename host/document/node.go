@@ -3,6 +3,8 @@
 
 package document
 
+import "github.com/refract-project/refract/host/document/fieldpath"
+
 // Node is one place in a Document. The zero Node is absent. A Node is valid until the next Reset, Commit or Rollback
 // of the Document.
 type Node struct {
@@ -66,7 +68,7 @@ func (n Node) Field(key string) (Node, error) {
 	case Absent, Null:
 		return Node{}, nil
 	case Map:
-		id, err := n.d.visitField(n.id, name{text: key})
+		id, err := n.d.visitField(n.id, fieldpath.Name{Text: key})
 		return Node{n.d, id}, err
 	default:
 		return Node{}, wrongKind("", k, "a map")

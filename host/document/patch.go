@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // Patch applies one operation of a JSON Patch (RFC 6902) to the object. The operation is decoded JSON. The value in
@@ -146,7 +148,7 @@ func (o *patchOperation) wrapError(err error) error {
 
 // listIndex parses a list position in the format of RFC 6901, which does not allow leading zeros.
 func listIndex(key string) (int, bool) {
-	i := parseIndex(key)
+	i := fieldpath.ParseIndex(key)
 	return i, i >= 0 && (len(key) == 1 || key[0] != '0')
 }
 
@@ -188,7 +190,7 @@ func (o *patchOperation) findNode(d *Document, p *pointer, n int) (int32, error)
 	for n, key := range p.keys[:n] {
 		next, err := int32(0), error(nil)
 		if v := d.viewOf(id); v.kind == Map {
-			next, err = d.visitField(id, name{key, true})
+			next, err = d.visitField(id, fieldpath.Name{Owned: true, Text: key})
 		} else if i, ok := listIndex(key); ok && v.kind == List {
 			next, err = d.visitElem(id, i)
 		}
@@ -250,7 +252,7 @@ func (o *patchOperation) removeValue(d *Document, p *pointer) error {
 	key, parent := p.keys[last], d.viewOf(id)
 	switch parent.kind {
 	case Map:
-		if n, err := d.removeEntry(id, name{key, true}); err != nil || n > 0 {
+		if n, err := d.removeEntry(id, fieldpath.Name{Owned: true, Text: key}); err != nil || n > 0 {
 			return o.wrapError(err)
 		}
 	case List:

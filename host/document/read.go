@@ -3,7 +3,11 @@
 
 package document
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
+)
 
 // lookupField returns the value of key in the map with the node number id: from the visited node if there is one,
 // otherwise from the base.
@@ -74,7 +78,7 @@ func (n *node) baseFields() map[string]any {
 
 // resolveRoute returns the value at the end of a route without adding nodes. A missing value, or a value below null,
 // is absent. A step into a scalar is an error, because the author of the path expected another kind.
-func (d *Document) resolveRoute(id int32, r *route) (View, error) {
+func (d *Document) resolveRoute(id int32, r *fieldpath.Route) (View, error) {
 	if m := d.topOf(id, r); m != nil {
 		return followRoute(m.fields, r, 1)
 	}
@@ -93,20 +97,20 @@ type top struct {
 const maxTop = 24
 
 // topOf returns the remembered map below a root if the route leads through this map, and nil otherwise.
-func (d *Document) topOf(id int32, r *route) *top {
-	if id > ConfigRoot || len(r.hops) < 2 {
+func (d *Document) topOf(id int32, r *fieldpath.Route) *top {
+	if id > ConfigRoot || len(r.Hops) < 2 {
 		return nil
 	}
-	m, h := &d.tops[id], &r.hops[0]
-	if m.version != d.version || h.wild || m.key != h.text {
+	m, h := &d.tops[id], &r.Hops[0]
+	if m.version != d.version || h.Wild || m.key != h.Text {
 		return nil
 	}
 	return m
 }
 
 // rememberTop remembers the value at the first hop of a route with several hops.
-func (d *Document) rememberTop(id int32, key name, raw any) {
-	if id > ConfigRoot || !key.owned && len(key.text) > maxTop {
+func (d *Document) rememberTop(id int32, key fieldpath.Name, raw any) {
+	if id > ConfigRoot || !key.Owned && len(key.Text) > maxTop {
 		return
 	}
 	fields, ok := raw.(map[string]any)
@@ -114,16 +118,16 @@ func (d *Document) rememberTop(id int32, key name, raw any) {
 		return
 	}
 	m := &d.tops[id]
-	m.fields, m.version, m.key, d.topped = fields, d.version, key.text, true
-	if !key.owned {
-		m.key = unsafe.String(&m.buffer[0], copy(m.buffer[:], key.text))
+	m.fields, m.version, m.key, d.topped = fields, d.version, key.Text, true
+	if !key.Owned {
+		m.key = unsafe.String(&m.buffer[0], copy(m.buffer[:], key.Text))
 	}
 }
 
-func (d *Document) searchRoute(id int32, r *route) (View, error) {
-	for at := range r.hops {
-		h, n := &r.hops[at], &d.nodes[id]
-		if n.kind != Map || h.wild {
+func (d *Document) searchRoute(id int32, r *fieldpath.Route) (View, error) {
+	for at := range r.Hops {
+		h, n := &r.Hops[at], &d.nodes[id]
+		if n.kind != Map || h.Wild {
 			v, err := d.stepHop(d.viewOf(id), r, at)
 			if err != nil || v.kind == Absent {
 				return View{}, err
@@ -134,16 +138,16 @@ func (d *Document) searchRoute(id int32, r *route) (View, error) {
 			id = v.id
 			continue
 		}
-		if c := d.visitedChild(id, h.text); c != 0 {
+		if c := d.visitedChild(id, h.Text); c != 0 {
 			id = c
 			continue
 		}
-		raw, ok := n.baseFields()[h.text]
+		raw, ok := n.baseFields()[h.Text]
 		if !ok {
 			return View{}, nil
 		}
-		if !r.isLast(at) {
-			d.rememberTop(id, h.name, raw)
+		if !r.IsLast(at) {
+			d.rememberTop(id, h.Name, raw)
 		}
 		return followRoute(raw, r, at+1)
 	}
@@ -151,11 +155,11 @@ func (d *Document) searchRoute(id int32, r *route) (View, error) {
 }
 
 // followRoute resolves the rest of a route, starting at a plain value.
-func followRoute(raw any, r *route, at int) (View, error) {
-	for ; at < len(r.hops); at++ {
-		h := &r.hops[at]
-		if m, ok := raw.(map[string]any); ok && !h.wild {
-			if raw, ok = m[h.text]; !ok {
+func followRoute(raw any, r *fieldpath.Route, at int) (View, error) {
+	for ; at < len(r.Hops); at++ {
+		h := &r.Hops[at]
+		if m, ok := raw.(map[string]any); ok && !h.Wild {
+			if raw, ok = m[h.Text]; !ok {
 				return View{}, nil
 			}
 			continue
@@ -170,23 +174,23 @@ func followRoute(raw any, r *route, at int) (View, error) {
 }
 
 // stepHop resolves one hop, starting at v.
-func (d *Document) stepHop(v View, r *route, at int) (View, error) {
-	h := &r.hops[at]
-	if h.wild && v.kind > Null {
-		return View{}, r.noWildcard()
+func (d *Document) stepHop(v View, r *fieldpath.Route, at int) (View, error) {
+	h := &r.Hops[at]
+	if h.Wild && v.kind > Null {
+		return View{}, noWildcard(r)
 	}
 	switch v.kind {
 	case Absent, Null:
 		return View{}, nil
 	case Map:
-		return v.Field(h.text), nil
+		return v.Field(h.Text), nil
 	case List:
-		if h.index < 0 {
-			return View{}, r.noNumber(at)
+		if h.Index < 0 {
+			return View{}, noNumber(r, at)
 		}
-		return v.Index(int(h.index)), nil
+		return v.Index(int(h.Index)), nil
 	}
-	return View{}, wrongKind(r.text, v.kind, "a map or list")
+	return View{}, wrongKind(r.Text, v.kind, "a map or list")
 }
 
 // sizeOf returns the number of entries of a map or list.

@@ -3,7 +3,11 @@
 
 package document
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
+)
 
 const maxPathsBytes = 1 << 16
 
@@ -25,10 +29,10 @@ func (n Node) Remove(paths string) (int, error) {
 	}
 	total, start := 0, int32(0)
 	// The variable is declared here, because a declaration in the for clause would be copied for each iteration.
-	var l lines
-	for l.openText(n.d, paths); l.more; {
-		r, err := l.nextRoute(n.d)
-		if err == nil && len(r.hops) == 0 {
+	l := n.d.paths.Lines(paths)
+	for l.More {
+		r, err := n.d.nextRoute(&l)
+		if err == nil && len(r.Hops) == 0 {
 			err = noPath()
 		}
 		if err != nil {
@@ -76,11 +80,11 @@ func (n Node) RemoveElem(i int) error {
 
 // removePath removes the values at a route. start is the node of the first hop, if it is known from the previous
 // route: many routes begin with the same segments as the previous route, and lead to no value.
-func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
-	if !r.again {
+func (d *Document) removePath(id int32, r *fieldpath.Route, start *int32) (int, error) {
+	if !r.Again {
 		*start = 0
 	} else if *start == 0 {
-		*start = d.visitedChild(id, r.hops[0].text)
+		*start = d.visitedChild(id, r.Hops[0].Text)
 	}
 	if *start != 0 {
 		return d.removeValues(*start, r, 1)
@@ -92,25 +96,25 @@ func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	if !d.hasValue(m.fields, r, 1) {
 		return 0, nil
 	}
-	key := r.hops[0].name
-	if c := d.visitedChild(id, key.text); c != 0 {
+	key := r.Hops[0].Name
+	if c := d.visitedChild(id, key.Text); c != 0 {
 		return d.removeValues(c, r, 1)
 	}
 	return d.removeBelow(id, key, m.fields, r, 1)
 }
 
 // removeValues removes the values that the hops lead to, beginning with hop number at.
-func (d *Document) removeValues(id int32, r *route, at int) (int, error) {
-	h := &r.hops[at]
+func (d *Document) removeValues(id int32, r *fieldpath.Route, at int) (int, error) {
+	h := &r.Hops[at]
 	switch d.nodes[id].kind {
 	case Map:
 		switch {
-		case h.wild:
+		case h.Wild:
 			return d.removeFields(id, r, at+1)
-		case r.isLast(at):
-			return d.removeEntry(id, h.name)
+		case r.IsLast(at):
+			return d.removeEntry(id, h.Name)
 		}
-		return d.removeField(id, h.name, r, at+1)
+		return d.removeField(id, h.Name, r, at+1)
 	case List:
 		return d.removeFromList(id, r, at)
 	}
@@ -118,11 +122,11 @@ func (d *Document) removeValues(id int32, r *route, at int) (int, error) {
 }
 
 // removeEntry removes one entry of a map.
-func (d *Document) removeEntry(id int32, key name) (int, error) {
-	if c := d.visitedChild(id, key.text); c != 0 {
+func (d *Document) removeEntry(id int32, key fieldpath.Name) (int, error) {
+	if c := d.visitedChild(id, key.Text); c != 0 {
 		return d.eraseEntry(id, c), nil
 	}
-	if _, ok := d.nodes[id].baseFields()[key.text]; !ok {
+	if _, ok := d.nodes[id].baseFields()[key.Text]; !ok {
 		return 0, nil
 	}
 	return d.removeUnvisited(id, key)
@@ -130,14 +134,14 @@ func (d *Document) removeEntry(id int32, key name) (int, error) {
 
 // removeField removes the values below one entry that the hops lead to, beginning with hop number at, or the entry
 // itself if no hops are left. It visits only nodes that lead to a removed value.
-func (d *Document) removeField(id int32, key name, r *route, at int) (int, error) {
-	if at == len(r.hops) {
+func (d *Document) removeField(id int32, key fieldpath.Name, r *fieldpath.Route, at int) (int, error) {
+	if at == len(r.Hops) {
 		return d.removeEntry(id, key)
 	}
-	if c := d.visitedChild(id, key.text); c != 0 {
+	if c := d.visitedChild(id, key.Text); c != 0 {
 		return d.removeValues(c, r, at)
 	}
-	raw, ok := d.nodes[id].baseFields()[key.text]
+	raw, ok := d.nodes[id].baseFields()[key.Text]
 	if !ok {
 		return 0, nil
 	}
@@ -152,20 +156,20 @@ func (d *Document) removeField(id int32, key name, r *route, at int) (int, error
 
 // removeBelow visits an entry of the base, and removes the values that the hops lead to, beginning with hop number at.
 // Such values must exist.
-func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (int, error) {
+func (d *Document) removeBelow(id int32, key fieldpath.Name, raw any, r *fieldpath.Route, at int) (int, error) {
 	c, err := d.linkChild(id, key, raw, true)
 	if err != nil {
 		return 0, err
 	}
-	if h := &r.hops[at]; r.isLast(at) && !h.wild && d.nodes[c].kind == Map {
-		return d.removeUnvisited(c, h.name)
+	if h := &r.Hops[at]; r.IsLast(at) && !h.Wild && d.nodes[c].kind == Map {
+		return d.removeUnvisited(c, h.Name)
 	}
 	return d.removeValues(c, r, at)
 }
 
 // removeUnvisited removes an entry of the base that was not visited before. This is the most frequent kind of
 // removal.
-func (d *Document) removeUnvisited(id int32, key name) (int, error) {
+func (d *Document) removeUnvisited(id int32, key fieldpath.Name) (int, error) {
 	c, err := d.linkChild(id, key, nil, false)
 	if err != nil {
 		return 0, err
@@ -189,7 +193,7 @@ func (d *Document) eraseEntry(id, c int32) int {
 	return 1
 }
 
-func (d *Document) removeFields(id int32, r *route, at int) (total int, err error) {
+func (d *Document) removeFields(id int32, r *fieldpath.Route, at int) (total int, err error) {
 	start := len(d.keys)
 	d.keys = d.appendKeys(d.keys, id)
 	end := len(d.keys)
@@ -198,7 +202,7 @@ func (d *Document) removeFields(id int32, r *route, at int) (total int, err erro
 			break
 		}
 		var n int
-		n, err = d.removeField(id, name{text: d.keys[i]}, r, at)
+		n, err = d.removeField(id, fieldpath.Name{Text: d.keys[i]}, r, at)
 		total += n
 	}
 	clear(d.keys[start:])
@@ -206,11 +210,11 @@ func (d *Document) removeFields(id int32, r *route, at int) (total int, err erro
 	return total, err
 }
 
-func (d *Document) removeFromList(id int32, r *route, at int) (total int, err error) {
-	if !r.hops[at].wild {
-		return d.removeAtElem(id, int(r.hops[at].index), r, at+1)
+func (d *Document) removeFromList(id int32, r *fieldpath.Route, at int) (total int, err error) {
+	if !r.Hops[at].Wild {
+		return d.removeAtElem(id, int(r.Hops[at].Index), r, at+1)
 	}
-	if r.isLast(at) {
+	if r.IsLast(at) {
 		total = d.sizeOf(id)
 		if total > 0 {
 			err = d.writeNode(id, content{kind: List})
@@ -230,12 +234,12 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 
 // removeAtElem removes the values below one element that the hops lead to, beginning with hop number at, or the element
 // itself if no hops are left.
-func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) {
+func (d *Document) removeAtElem(id int32, i int, r *fieldpath.Route, at int) (int, error) {
 	v := d.elementAt(id, i)
 	if v.kind == Absent {
 		return 0, nil
 	}
-	if at == len(r.hops) {
+	if at == len(r.Hops) {
 		d.removeElem(id, i)
 		return 1, nil
 	}
@@ -267,30 +271,30 @@ func (d *Document) removeElem(id int32, i int) {
 }
 
 // hasValue reports whether the hops, beginning with hop number at, lead to a value below a plain value.
-func (d *Document) hasValue(raw any, r *route, at int) bool {
-	for ; at < len(r.hops); at++ {
-		h := &r.hops[at]
+func (d *Document) hasValue(raw any, r *fieldpath.Route, at int) bool {
+	for ; at < len(r.Hops); at++ {
+		h := &r.Hops[at]
 		d.work += workHop
 		switch c := raw.(type) {
 		case map[string]any:
-			if h.wild {
+			if h.Wild {
 				// Wildcards are rare, so the entries are not searched here. The removal finds out whether one of them
 				// has the value.
 				return len(c) > 0
 			}
-			e, ok := c[h.text]
+			e, ok := c[h.Text]
 			if !ok {
 				return false
 			}
 			raw = e
 		case []any:
-			if h.wild {
+			if h.Wild {
 				return d.hasElem(c, r, at+1)
 			}
-			if uint(h.index) >= uint(len(c)) {
+			if uint(h.Index) >= uint(len(c)) {
 				return false
 			}
-			raw = c[h.index]
+			raw = c[h.Index]
 		default:
 			return false
 		}
@@ -300,7 +304,7 @@ func (d *Document) hasValue(raw any, r *route, at int) bool {
 
 // hasElem does the same as hasValue for the elements of a list. If the work exceeds the limit, it returns true, so
 // that the removal reports the error.
-func (d *Document) hasElem(l []any, r *route, at int) bool {
+func (d *Document) hasElem(l []any, r *fieldpath.Route, at int) bool {
 	for _, e := range l {
 		if d.addWork(workEntry) != nil || d.hasValue(e, r, at) {
 			return true

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"unsafe"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // View is a value that was read from a Document. The zero View is absent. A View is valid until the next write or
@@ -205,7 +207,7 @@ func (v View) Index(i int) View {
 }
 
 // At returns the value at a path, or an absent View.
-func (v View) At(path Path) View {
+func (v View) At(path fieldpath.Path) View {
 	for _, s := range path {
 		if s.Index >= 0 {
 			v = v.Index(s.Index)
@@ -262,8 +264,5 @@ func (n *node) entriesWork() int64 {
 }
 
 func quotePath(s string) string {
-	if len(s) > maxErrorPath {
-		s = s[:maxErrorPath]
-	}
-	return strconv.Quote(s)
+	return strconv.Quote(fieldpath.Shorten(s))
 }

@@ -3,16 +3,18 @@
 
 package document
 
+import "github.com/refract-project/refract/host/document/fieldpath"
+
 // indexFrom is the number of children from which a map has an index in addition to its linked list.
 const indexFrom = 16
 
 // visitRoute returns the node of the value at a route, and creates missing nodes on the path. It returns 0 if the
 // value is absent.
-func (d *Document) visitRoute(id int32, r *route) (int32, error) {
+func (d *Document) visitRoute(id int32, r *fieldpath.Route) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.visitReadOnly(id, r)
 	}
-	for at := range r.hops {
+	for at := range r.Hops {
 		var err error
 		if id, err = d.visitStep(id, r, at); err != nil || id == 0 {
 			return 0, err
@@ -23,7 +25,7 @@ func (d *Document) visitRoute(id int32, r *route) (int32, error) {
 
 // visitReadOnly does the same as visitRoute for a read-only root. It creates only the last node. The parents are not
 // needed, because nothing below the root can be written.
-func (d *Document) visitReadOnly(id int32, r *route) (int32, error) {
+func (d *Document) visitReadOnly(id int32, r *fieldpath.Route) (int32, error) {
 	v, err := d.resolveRoute(id, r)
 	if err != nil || v.kind == Absent || v.id != 0 {
 		return v.id, err
@@ -31,35 +33,35 @@ func (d *Document) visitReadOnly(id int32, r *route) (int32, error) {
 	return d.addBase(id, v.raw)
 }
 
-func (d *Document) visitStep(id int32, r *route, at int) (int32, error) {
-	kind, h := d.nodes[id].kind, &r.hops[at]
-	if h.wild && kind > Null {
-		return 0, r.noWildcard()
+func (d *Document) visitStep(id int32, r *fieldpath.Route, at int) (int32, error) {
+	kind, h := d.nodes[id].kind, &r.Hops[at]
+	if h.Wild && kind > Null {
+		return 0, noWildcard(r)
 	}
 	switch kind {
 	case Absent, Null:
 		return 0, nil
 	case Map:
-		return d.visitField(id, h.name)
+		return d.visitField(id, h.Name)
 	case List:
-		if h.index < 0 {
-			return 0, r.noNumber(at)
+		if h.Index < 0 {
+			return 0, noNumber(r, at)
 		}
-		return d.visitElem(id, int(h.index))
+		return d.visitElem(id, int(h.Index))
 	default:
-		return 0, wrongKind(r.text, kind, "a map or list")
+		return 0, wrongKind(r.Text, kind, "a map or list")
 	}
 }
 
 // visitField returns the node of a map's entry, or 0 if the entry is absent.
-func (d *Document) visitField(id int32, key name) (int32, error) {
-	if c := d.visitedChild(id, key.text); c != 0 {
+func (d *Document) visitField(id int32, key fieldpath.Name) (int32, error) {
+	if c := d.visitedChild(id, key.Text); c != 0 {
 		if d.nodes[c].kind == Absent {
 			return 0, nil
 		}
 		return c, nil
 	}
-	raw, ok := d.nodes[id].baseFields()[key.text]
+	raw, ok := d.nodes[id].baseFields()[key.Text]
 	if !ok {
 		return 0, nil
 	}
@@ -82,7 +84,7 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 }
 
 // linkChild adds a child to a map. The child has a value of the base, or is absent for now.
-func (d *Document) linkChild(id int32, key name, raw any, inBase bool) (int32, error) {
+func (d *Document) linkChild(id int32, key fieldpath.Name, raw any, inBase bool) (int32, error) {
 	c, err := d.addNode(id)
 	if err != nil {
 		return 0, err
@@ -95,10 +97,10 @@ func (d *Document) linkChild(id int32, key name, raw any, inBase bool) (int32, e
 		n.base, n.kind = raw, kindOf(raw)
 		n.flags |= fBase | fInBase
 	}
-	if n.key = key.text; key.owned {
+	if n.key = key.Text; key.Owned {
 		n.flags |= fOwned
 	} else {
-		n.key = d.keepString(key.text)
+		n.key = d.keepString(key.Text)
 	}
 	n.next, p.first = p.first, c
 	p.count++
@@ -161,4 +163,23 @@ func (d *Document) listSlots(id int32) []int32 {
 		n.list = int32(d.nlists)
 	}
 	return d.lists[n.list-1]
+}
+
+// routeOf returns the parsed path. The result is valid until the next call.
+func (d *Document) routeOf(path string) (*fieldpath.Route, error) {
+	r, err := d.paths.Route(path)
+	d.work += int64(r.Work)
+	if err != nil {
+		return r, badPath(err)
+	}
+	return r, nil
+}
+
+// nextRoute returns the next path of a text.
+func (d *Document) nextRoute(l *fieldpath.Lines) (*fieldpath.Route, error) {
+	r, err := l.Next()
+	if err != nil {
+		return r, badPath(err)
+	}
+	return r, d.addWork(int64(r.Work))
 }

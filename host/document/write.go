@@ -3,12 +3,16 @@
 
 package document
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	"github.com/refract-project/refract/host/document/fieldpath"
+)
 
 // visitContainer returns the node of the container in which the last hop is an entry or element. Missing maps on the
 // path are created.
-func (d *Document) visitContainer(id int32, r *route) (int32, error) {
-	for at := range len(r.hops) - 1 {
+func (d *Document) visitContainer(id int32, r *fieldpath.Route) (int32, error) {
+	for at := range len(r.Hops) - 1 {
 		var err error
 		if id, err = d.descendHop(id, r, at); err != nil {
 			return 0, err
@@ -18,70 +22,70 @@ func (d *Document) visitContainer(id int32, r *route) (int32, error) {
 }
 
 // descendHop resolves one hop. It creates a missing map, or a missing list if the next hop appends.
-func (d *Document) descendHop(id int32, r *route, at int) (int32, error) {
-	h := &r.hops[at]
-	if h.wild {
-		return 0, r.noWildcard()
+func (d *Document) descendHop(id int32, r *fieldpath.Route, at int) (int32, error) {
+	h := &r.Hops[at]
+	if h.Wild {
+		return 0, noWildcard(r)
 	}
 	switch k := d.nodes[id].kind; k {
 	case List:
 		c, err := d.visitStep(id, r, at)
 		if err == nil && c == 0 {
-			err = newError(BadIndex, r.text, "past the end of the list")
+			err = newError(BadIndex, r.Text, "past the end of the list")
 		}
 		return c, err
 	case Null:
-		if h.push {
-			return 0, r.noNumber(at)
+		if h.Push {
+			return 0, noNumber(r, at)
 		}
 		if err := d.writeNode(id, content{kind: Map}); err != nil {
 			return 0, err
 		}
 	case Map:
 	default:
-		return 0, wrongKind(r.text, k, "a map or list")
+		return 0, wrongKind(r.Text, k, "a map or list")
 	}
-	if v := d.lookupField(id, h.text); v.kind > Null {
-		return d.visitField(id, h.name)
+	if v := d.lookupField(id, h.Text); v.kind > Null {
+		return d.visitField(id, h.Name)
 	}
-	return d.putField(id, h.name, content{kind: r.hops[at+1].containerKind()}, r.text)
+	return d.putField(id, h.Name, content{kind: containerKind(&r.Hops[at+1])}, r.Text)
 }
 
 // putContent sets the entry or element for the last hop in the container with the node number id.
-func (d *Document) putContent(id int32, r *route, c content) (int32, error) {
-	h := &r.hops[len(r.hops)-1]
-	if h.wild {
-		return 0, r.noWildcard()
+func (d *Document) putContent(id int32, r *fieldpath.Route, c content) (int32, error) {
+	h := &r.Hops[len(r.Hops)-1]
+	if h.Wild {
+		return 0, noWildcard(r)
 	}
 	switch k := d.nodes[id].kind; k {
 	case List:
 		return d.putElem(id, r, h, c)
 	case Null:
-		if err := d.writeNode(id, content{kind: h.containerKind()}); err != nil {
+		if err := d.writeNode(id, content{kind: containerKind(h)}); err != nil {
 			return 0, err
 		}
-		if h.push {
+		if h.Push {
 			return d.insertElement(id, d.sizeOf(id), c)
 		}
 	case Map:
 	default:
-		return 0, wrongKind(r.text, k, "a map or list")
+		return 0, wrongKind(r.Text, k, "a map or list")
 	}
-	return d.putField(id, h.name, c, r.text)
+	return d.putField(id, h.Name, c, r.Text)
 }
 
-func (d *Document) putField(id int32, key name, c content, path string) (int32, error) {
-	v := d.lookupField(id, key.text)
+func (d *Document) putField(id int32, key fieldpath.Name, c content, path string) (int32, error) {
+	v := d.lookupField(id, key.Text)
 	if c.equalsView(v) {
 		return d.visitField(id, key)
 	}
 	at := v.id
 	if at == 0 {
-		if !utf8.ValidString(key.text) {
+		if !utf8.ValidString(key.Text) {
 			return 0, newError(BadValue, path, "the key is not valid UTF-8")
 		}
-		d.work += int64(len(key.text)) / 4
-		if err := d.Spend(len(key.text)); err != nil {
+		d.work += int64(len(key.Text)) / 4
+		if err := d.Spend(len(key.Text)); err != nil {
 			return 0, err
 		}
 		var err error
@@ -92,17 +96,17 @@ func (d *Document) putField(id int32, key name, c content, path string) (int32, 
 	return at, d.writeNode(at, c)
 }
 
-func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error) {
-	if h.push {
+func (d *Document) putElem(id int32, r *fieldpath.Route, h *fieldpath.Hop, c content) (int32, error) {
+	if h.Push {
 		return d.insertElement(id, d.sizeOf(id), c)
 	}
-	i := int(h.index)
+	i := int(h.Index)
 	if i < 0 {
-		return 0, newError(BadIndex, r.text, "a list's element needs a number or -, not "+quotePath(h.text))
+		return 0, newError(BadIndex, r.Text, "a list's element needs a number or -, not "+quotePath(h.Text))
 	}
 	v := d.elementAt(id, i)
 	if v.kind == Absent {
-		return 0, newError(BadIndex, r.text, "past the end of the list")
+		return 0, newError(BadIndex, r.Text, "past the end of the list")
 	}
 	at, err := d.visitElem(id, i)
 	if err != nil || c.equalsView(v) {
@@ -172,4 +176,12 @@ func (d *Document) killNode(id int32) {
 	n.kind, n.state = Absent, removed
 	n.flags &^= fBase | fArena | fReshaped
 	d.work += workEntry
+}
+
+// containerKind returns the kind of container that is created if the hop's container is missing.
+func containerKind(h *fieldpath.Hop) Kind {
+	if h.Push {
+		return List
+	}
+	return Map
 }

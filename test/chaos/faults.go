@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/test/support/lab"
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
 )
 
 // fault is a failure that can be injected and repaired.
@@ -48,13 +48,13 @@ func all() []fault {
 		restore("restore-provider-etcd", func(g *game) *lab.Side { return g.Provider }),
 		compact("compact-consumer", func(g *game) *lab.Side { return g.Consumer }),
 		compact("compact-provider", func(g *game) *lab.Side { return g.Provider }),
-		link("cut-link", func(l *testenv.Link) { l.Cut() }),
-		link("stall-link", func(l *testenv.Link) { l.Stall(testenv.There, testenv.Back) }),
-		link("one-way-link-there", func(l *testenv.Link) { l.Stall(testenv.Back) }),
-		link("one-way-link-back", func(l *testenv.Link) { l.Stall(testenv.There) }),
-		link("slow-link", func(l *testenv.Link) { l.Slow(300 * time.Millisecond) }),
-		link("slow-provider", func(l *testenv.Link) { l.Slow(2 * time.Second) }),
-		link("lossy-link", func(l *testenv.Link) { l.Lose(0.02) }),
+		link("cut-link", func(l *proxy.Link) { l.Cut() }),
+		link("stall-link", func(l *proxy.Link) { l.Stall(proxy.There, proxy.Back) }),
+		link("one-way-link-there", func(l *proxy.Link) { l.Stall(proxy.Back) }),
+		link("one-way-link-back", func(l *proxy.Link) { l.Stall(proxy.There) }),
+		link("slow-link", func(l *proxy.Link) { l.Slow(300 * time.Millisecond) }),
+		link("slow-provider", func(l *proxy.Link) { l.Slow(2 * time.Second) }),
+		link("lossy-link", func(l *proxy.Link) { l.Lose(0.02) }),
 		flapping(),
 		fillQuota(),
 		credentials("expired-credentials", expired),
@@ -193,7 +193,7 @@ func compact(name string, of func(*game) *lab.Side) fault {
 	}
 }
 
-func link(name string, spoil func(*testenv.Link)) fault {
+func link(name string, spoil func(*proxy.Link)) fault {
 	return fault{name: name, of: "link",
 		inflict: func(_ context.Context, g *game) error { spoil(g.Link); return nil },
 		repair:  func(_ context.Context, g *game) error { g.Link.Mend(); return nil },

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/refract-project/refract/internal/image"
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/registry"
 )
 
 // debianPrograms maps the paths in the images to the programs that are installed from Debian's packages, in addition to
@@ -53,10 +53,10 @@ var addedFiles = map[string]image.File{
 
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// pushImages builds the images of the suite from the binaries in the folder tools, and pushes them to the registry.
+// pushImages builds the images of the suite from the binaries in the folder programs, and pushes them to the registry.
 // Their names are the names that the suite uses, without the host of the original registry.
-func pushImages(ctx context.Context, registry *testenv.Registry, tools string) error {
-	files, err := imageFiles(ctx, tools)
+func pushImages(ctx context.Context, to *registry.Registry, programs string) error {
+	files, err := imageFiles(ctx, programs)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func pushImages(ctx context.Context, registry *testenv.Registry, tools string) e
 				return err
 			}
 		}
-		if err := registry.Push(ctx, name, img); err != nil {
+		if err := to.Push(ctx, name, img); err != nil {
 			return fmt.Errorf("storing the image %s, %w", name, err)
 		}
 	}
@@ -118,7 +118,7 @@ func appendFile(base v1.Image, file image.File) (v1.Image, error) {
 
 // imageFiles returns the files of the agnhost image that can be built from its sources or taken from Debian.
 func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
-	files, err := testenv.BusyboxFiles(ctx)
+	files, err := registry.BusyboxFiles(ctx)
 	if err != nil {
 		return nil, err
 	}

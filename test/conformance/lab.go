@@ -25,7 +25,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/hack"
 	"github.com/refract-project/refract/test/support/nodelab"
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // Names of the consumer's nodes. The control plane runs on the plain node, too.
@@ -63,15 +63,15 @@ func (l *lab) command(path string, args ...string) *exec.Cmd {
 // startLab starts two clusters with the same address ranges, pushes the images of the suite, installs Refract in both clusters, and
 // joins them. Offloaded pods use the names and cluster IPs of the consumer. The caller must stop the lab.
 func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error) {
-	tools, err := hack.ToolDir("kubernetes")
+	programs, err := hack.ToolDir("kubernetes")
 	if err != nil {
 		return nil, err
 	}
-	kubectl, err := testenv.Kubectl()
+	kubectl, err := tools.Kubectl()
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{suite: filepath.Join(tools, "e2e.test"), kubectl: kubectl}
+	l := &lab{suite: filepath.Join(programs, "e2e.test"), kubectl: kubectl}
 	if err := checkImages(ctx, l.suite); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 			_ = l.Stop()
 		}
 	}()
-	if err := pushImages(ctx, l.Registry, tools); err != nil {
+	if err := pushImages(ctx, l.Registry, programs); err != nil {
 		return nil, err
 	}
 	l.kubeconfig = l.Path("consumer.conf")

@@ -16,12 +16,13 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // TestUntaintPolicy checks that the policy removes only the taint that keeps pods away, and only from virtual nodes.
 func TestUntaintPolicy(t *testing.T) {
 	cluster := testenv.ForTest(t)[0]
-	kubectl, err := testenv.Kubectl()
+	kubectl, err := tools.Kubectl()
 	require.NoError(t, err)
 	apply := exec.CommandContext(t.Context(), kubectl, "--kubeconfig="+cluster.Kubeconfig(), "apply", "--filename=-")
 	apply.Stdin = bytes.NewReader(untaintPolicy)

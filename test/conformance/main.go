@@ -22,7 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // The columns of the table, in order.
@@ -96,7 +96,7 @@ func parseOptions() (o options, err error) {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if err := testenv.NodesHere(); err != nil {
+	if err := tools.NodesHere(); err != nil {
 		return fmt.Errorf("this needs root on Linux, and real nodes to start: %w", err)
 	}
 	begun := time.Now()

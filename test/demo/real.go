@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/test/support/nodelab"
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 //go:embed app/real.yaml
@@ -43,7 +43,7 @@ func realSteps() []chapter[*reality] {
 }
 
 func runReal(ctx context.Context, screen *screen) (err error) {
-	if err := testenv.NodesHere(); err != nil {
+	if err := tools.NodesHere(); err != nil {
 		return fmt.Errorf("this demo needs root on Linux, and real nodes to start: %w", err)
 	}
 	r := &reality{screen: screen}

@@ -50,6 +50,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/peering"
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
 )
 
 // TestInterrupted checks that an interrupted command can be run again, with the same result as without the
@@ -302,7 +303,7 @@ func (w *world) cutOff() {
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
 	server, err := url.Parse(w.milan.Config().Host)
 	require.NoError(w, err)
-	cable := testenv.NewCable(w.T, server.Host)
+	cable := proxy.NewCable(w.T, server.Host)
 	host, port, err := net.SplitHostPort(cable.Address())
 	require.NoError(w, err)
 	through := "https://" + net.JoinHostPort(host, port)

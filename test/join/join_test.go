@@ -55,6 +55,7 @@ import (
 	"github.com/refract-project/refract/test/page"
 	"github.com/refract-project/refract/test/support/permissions"
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // side is one of the clusters.
@@ -86,7 +87,7 @@ func begin(t *testing.T, others ...string) *world {
 func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *world {
 	t.Helper()
 	log.SetLogger(logr.Discard())
-	kubectl, err := testenv.Kubectl()
+	kubectl, err := tools.Kubectl()
 	require.NoError(t, err)
 	w := &world{T: t, kubectl: kubectl, kubeconfig: filepath.Join(t.TempDir(), "config"), sides: map[string]*side{}}
 	merged := clientcmdapi.NewConfig()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/registry"
 )
 
 // check is a command line for the administrator's shell, together with the output that it must print eventually.
@@ -44,7 +45,7 @@ func (w *world) verify(checks []check) {
 }
 
 // privateRegistry contains kubectl arguments for creating a Secret with which images below private/ can be pulled.
-const privateRegistry = "--docker-server=registry.example.com --docker-username=" + testenv.PullUser + " --docker-password=" + testenv.PullPassword
+const privateRegistry = "--docker-server=registry.example.com --docker-username=" + registry.PullUser + " --docker-password=" + registry.PullPassword
 
 // features checks that the virtual node supports the features of a real node, in the namespace features.
 func (w *world) features() {

@@ -21,13 +21,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // kubectl runs kubectl on the consumer with one of the two streaming protocols, SPDY or WebSocket.
 func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...string) (stdout, stderr string, code int) {
 	s.Helper()
-	path, err := testenv.Kubectl()
+	path, err := tools.Kubectl()
 	require.NoError(s, err)
 	c := exec.CommandContext(ctx, path, append([]string{"--kubeconfig=" + s.consumer.Kubeconfig(), "-n=shop"}, args...)...)
 	websockets := fmt.Sprint(protocol == "websocket")
@@ -87,7 +87,7 @@ func (s *suite) streams(ctx context.Context, pod, protocol string) {
 }
 
 func (s *suite) portForward(ctx context.Context, pod, protocol string) {
-	path, err := testenv.Kubectl()
+	path, err := tools.Kubectl()
 	require.NoError(s, err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -28,7 +28,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
@@ -43,10 +43,10 @@ const away = 12 * time.Second
 // if no object must be written, and that the changes that the provider made during the outage are then shown.
 func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	for name, how := range map[string]struct {
-		lose, find func(*testenv.Cable, *testing.T)
+		lose, find func(*proxy.Cable, *testing.T)
 	}{
-		"refusing": {func(c *testenv.Cable, _ *testing.T) { c.Unplug() }, (*testenv.Cable).Plug},
-		"closing":  {func(c *testenv.Cable, _ *testing.T) { c.SetCut(true) }, func(c *testenv.Cable, _ *testing.T) { c.SetCut(false) }},
+		"refusing": {func(c *proxy.Cable, _ *testing.T) { c.Unplug() }, (*proxy.Cable).Plug},
+		"closing":  {func(c *proxy.Cable, _ *testing.T) { c.SetCut(true) }, func(c *proxy.Cable, _ *testing.T) { c.SetCut(false) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -82,7 +82,7 @@ func badPath(path string) error {
 	if path == "" {
 		return errors.New("which is empty")
 	}
-	_, err := document.ParsePath(path)
+	_, err := fieldpath.Parse(path)
 	return err
 }
 

@@ -4,7 +4,11 @@
 // Package cli implements the commands of refractctl, which is also installed as a kubectl plugin.
 //
 // Commands select their cluster as kubectl does. Results are written to standard output, and progress and warnings to
-// standard error. An error names the object, the field or flag, and the remedy. The exit codes are defined in exit.go.
+// standard error. An error names the object, the field or flag, and the remedy. The exit codes are defined in package
+// invocation.
+//
+// This package assembles the commands, and has those that tell about a whole cluster. The others are in a package for
+// each topic, such as plugins or peerings; what they share is in package invocation.
 package cli
 
 import (
@@ -13,12 +17,18 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/consumers"
+	"github.com/refract-project/refract/cmd/refractctl/cli/install"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
+	"github.com/refract-project/refract/cmd/refractctl/cli/namespaces"
+	"github.com/refract-project/refract/cmd/refractctl/cli/nodes"
+	"github.com/refract-project/refract/cmd/refractctl/cli/peerings"
+	"github.com/refract-project/refract/cmd/refractctl/cli/plugins"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/refractctl/doctor"
@@ -29,7 +39,7 @@ const program = "refractctl"
 
 // Main runs the command line of this process, and then ends the process. name is the name of the command.
 func Main(name string) {
-	quietLibraries(os.Stderr)
+	invocation.QuietLibraries(os.Stderr)
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // with nohup, SIGHUP stays ignored
 		ending = append(ending, syscall.SIGHUP)
@@ -39,8 +49,8 @@ func Main(name string) {
 	err := NewCommand(name).ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", name, printable.Indented(printable.Shorten(err.Error(), mostError)))
-		os.Exit(exitCode(err))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, printable.Indented(printable.Shorten(err.Error(), invocation.MostError)))
+		os.Exit(invocation.ExitCode(err))
 	}
 }
 
@@ -60,43 +70,43 @@ func MainOf(executable string) {
 
 // NewCommand returns the root command. name is the command that users type.
 func NewCommand(name string) *cobra.Command {
-	access := newClusterAccess()
+	access := invocation.NewAccess()
 	withCluster := []*cobra.Command{
-		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
-		newDoctorCommand(access), hiddenGroup("force", withResult(newForceUnpeerCommand(access))),
-		newTestCommand(access), newGroup("network", "Connect the networks of clusters, and test them", newNetworkStatusCommand(access), newNetworkTestCommand(access),
-			withResult(newNetworkConnectCommand(access)), withResult(newNetworkDisconnectCommand(access)), withResult(newNetworkRotateCommand(access))),
-		newGroup("offload", "Offload namespaces to other clusters", newOffloadCommand(access)),
-		newGroup("unoffload", "Stop offloading namespaces", withResult(newUnoffloadCommand(access))),
-		newGroup("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", withResult(newCordonCommand(access)), withResult(newCordonTenantCommand(access)), withResult(newCordonResourceSliceCommand(access))),
-		newGroup("activate", "Admit consumers again, after cordon or drain", withResult(newActivateTenantCommand(access))),
-		newGroup("drain", "Move pods off virtual nodes, or revoke the access of consumers", withResult(newDrainCommand(access)), withResult(newDrainTenantCommand(access))),
-		newGroup("uncordon", "Admit new pods again, after cordon or drain", withResult(newUncordonCommand(access)), withResult(newUncordonTenantCommand(access)), withResult(newUncordonResourceSliceCommand(access))),
-		newGroup("delete", "Delete virtual nodes, or the access of consumers", withResult(newDeleteCommand(access)), withResult(newDeleteResourceSliceCommand(access)), withResult(newDeletePeeringUserCommand(access))),
-		newGroup("create", "Create virtual nodes", withResult(newCreateVirtualNodeCommand(access)), withResult(newCreateResourceSliceCommand(access)), withResult(newCreateNonceCommand(access))),
-		newGroup("get", "Show virtual nodes", newGetVirtualNodeCommand(access), newGetNonceCommand(access)),
+		invocation.WithResult(install.NewInstallCommand(access)), invocation.WithResult(install.NewUninstallCommand(access)), invocation.WithResult(peerings.NewPeerCommand(access)), invocation.WithResult(peerings.NewUnpeerCommand(access)),
+		newDoctorCommand(access), hiddenGroup("force", invocation.WithResult(peerings.NewForceUnpeerCommand(access))),
+		peerings.NewTestCommand(access), invocation.NewGroup("network", "Connect the networks of clusters, and test them", peerings.NewNetworkStatusCommand(access), peerings.NewNetworkTestCommand(access),
+			invocation.WithResult(peerings.NewNetworkConnectCommand(access)), invocation.WithResult(peerings.NewNetworkDisconnectCommand(access)), invocation.WithResult(peerings.NewNetworkRotateCommand(access))),
+		invocation.NewGroup("offload", "Offload namespaces to other clusters", namespaces.NewOffloadCommand(access)),
+		invocation.NewGroup("unoffload", "Stop offloading namespaces", invocation.WithResult(namespaces.NewUnoffloadCommand(access))),
+		invocation.NewGroup("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", invocation.WithResult(nodes.NewCordonCommand(access)), invocation.WithResult(consumers.NewCordonTenantCommand(access)), invocation.WithResult(consumers.NewCordonResourceSliceCommand(access))),
+		invocation.NewGroup("activate", "Admit consumers again, after cordon or drain", invocation.WithResult(consumers.NewActivateTenantCommand(access))),
+		invocation.NewGroup("drain", "Move pods off virtual nodes, or revoke the access of consumers", invocation.WithResult(nodes.NewDrainCommand(access)), invocation.WithResult(consumers.NewDrainTenantCommand(access))),
+		invocation.NewGroup("uncordon", "Admit new pods again, after cordon or drain", invocation.WithResult(nodes.NewUncordonCommand(access)), invocation.WithResult(consumers.NewUncordonTenantCommand(access)), invocation.WithResult(consumers.NewUncordonResourceSliceCommand(access))),
+		invocation.NewGroup("delete", "Delete virtual nodes, or the access of consumers", invocation.WithResult(nodes.NewDeleteCommand(access)), invocation.WithResult(consumers.NewDeleteResourceSliceCommand(access)), invocation.WithResult(peerings.NewDeletePeeringUserCommand(access))),
+		invocation.NewGroup("create", "Create virtual nodes", invocation.WithResult(nodes.NewCreateVirtualNodeCommand(access)), invocation.WithResult(consumers.NewCreateResourceSliceCommand(access)), invocation.WithResult(consumers.NewCreateNonceCommand(access))),
+		invocation.NewGroup("get", "Show virtual nodes", newGetVirtualNodeCommand(access), consumers.NewGetNonceCommand(access)),
 		newLiqoCommand(access),
-		newGroup("generate", "Generate what another cluster needs to peer", withResult(newGeneratePeeringUserCommand(access)), newGenerateTenantCommand(access), newGenerateIdentityCommand(access)),
+		invocation.NewGroup("generate", "Generate what another cluster needs to peer", invocation.WithResult(peerings.NewGeneratePeeringUserCommand(access)), consumers.NewGenerateTenantCommand(access), consumers.NewGenerateIdentityCommand(access)),
 		newInfoCommand(access),
 	}
 	// The hidden commands have the same names as in liqoctl.
-	addHidden(commandNamed(withCluster, "info"), "peer [PEER...]", newInfoCommand(access))
-	addHidden(commandNamed(withCluster, "test"), "network [VIRTUAL-NODE]", newNetworkTestCommand(access))
+	addHidden(invocation.CommandNamed(withCluster, "info"), "peer [PEER...]", newInfoCommand(access))
+	addHidden(invocation.CommandNamed(withCluster, "test"), "network [VIRTUAL-NODE]", peerings.NewNetworkTestCommand(access))
 	declared := []*cobra.Command{
-		newPluginListCommand(access), newPluginStatusCommand(access), withResult(newPluginApproveCommand(access)),
-		withResult(newPluginRollbackCommand(access)), withResult(newPluginUnpinCommand(access)),
+		plugins.NewPluginListCommand(access), plugins.NewPluginStatusCommand(access), invocation.WithResult(plugins.NewPluginApproveCommand(access)),
+		invocation.WithResult(plugins.NewPluginRollbackCommand(access)), invocation.WithResult(plugins.NewPluginUnpinCommand(access)),
 	}
-	plugin := newGroup("plugin", "Show, approve and roll back declared plugins, and try out plugins without a cluster", append(declared, newInspectCommand(), newRunCommand())...)
+	plugin := invocation.NewGroup("plugin", "Show, approve and roll back declared plugins, and try out plugins without a cluster", append(declared, plugins.NewInspectCommand(), plugins.NewRunCommand())...)
 	for _, command := range append(withCluster, plugin) {
-		withPlainText(command)
+		invocation.WithPlainText(command)
 	}
 	for _, command := range append(declared, withCluster...) {
-		withStatusLine(command)
-		withInterruption(command, access)
-		access.addFlags(command)
+		invocation.WithStatusLine(command)
+		invocation.WithInterruption(command, access)
+		access.AddFlags(command)
 	}
-	root := newGroup(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
-		append(withCluster, plugin, newVersionCommand(), newOptionsCommand(access))...)
+	root := invocation.NewGroup(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
+		append(withCluster, plugin, newVersionCommand(), invocation.NewOptionsCommand(access))...)
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
 	root.Example = "  refractctl install --cluster-id=rome --registry=registry.example.com/refract\n" +
 		"  refractctl peer --remote-context=milan\n" +
@@ -108,46 +118,18 @@ func NewCommand(name string) *cobra.Command {
 		"expired while something was still in progress: run the command again to wait longer."
 	root.Version = cmdutil.Version()
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.SetUsageFunc(printUsage)
+	root.SetUsageFunc(invocation.PrintUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if refused := refusalIn(err); refused != nil {
-			return usageError(refused)
+			return invocation.UsageError(refused)
 		}
-		return usageError(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
+		return invocation.UsageError(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 	})
 	speakLiqoctl(root)
-	addCompletion(root)
-	reportUsageErrors(root)
+	invocation.AddCompletion(root)
+	invocation.ReportUsageErrors(root)
 	callBy(name, root)
 	return root
-}
-
-// newGroup returns a command that only contains other commands. An unknown argument is an error, so that a script
-// does not mistake the help for success.
-func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
-	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: requireCommand(commands)}
-	command.AddCommand(commands...)
-	return command
-}
-
-// requireCommand returns the run function of a command that only contains other commands. Without arguments it prints
-// the help, and for an unknown argument it returns an error.
-func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		names := make([]string, len(commands))
-		for i := range commands {
-			names[i] = commands[i].Name()
-		}
-		return usageError(fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", ")))
-	}
-}
-
-// commandNamed returns the command with the given name.
-func commandNamed(commands []*cobra.Command, name string) *cobra.Command {
-	return commands[slices.IndexFunc(commands, func(command *cobra.Command) bool { return command.Name() == name })]
 }
 
 // addHidden adds a command under another name, as a hidden command for users of liqoctl.
@@ -158,7 +140,7 @@ func addHidden(to *cobra.Command, use string, command *cobra.Command) {
 
 // hiddenGroup returns a group that is hidden, for users of liqoctl.
 func hiddenGroup(use string, commands ...*cobra.Command) *cobra.Command {
-	command := newGroup(use, "Commands of liqoctl", commands...)
+	command := invocation.NewGroup(use, "Commands of liqoctl", commands...)
 	command.Hidden = true
 	return command
 }
@@ -172,16 +154,16 @@ func callBy(name string, command *cobra.Command) {
 }
 
 func newVersionCommand() *cobra.Command {
-	var output *output
+	var output *invocation.Output
 	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := output.validateFormat(); err != nil {
+			if err := output.ValidateFormat(); err != nil {
 				return err
 			}
-			if output.isTable() {
+			if output.IsTable() {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), cmdutil.Version())
 				return err
 			}
@@ -189,13 +171,13 @@ func newVersionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.printValue(cmd.OutOrStdout(), "Version", &struct {
+			return output.PrintValue(cmd.OutOrStdout(), "Version", &struct {
 				Version string `json:"version"`
 				// Installs is the version that refractctl install installs.
 				Installs string `json:"installs"`
 			}{cmdutil.Version(), chart})
 		},
 	}
-	output = addOutput(command, "", "")
+	output = invocation.AddOutput(command, "", "")
 	return command
 }

@@ -24,6 +24,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/test/support/wattest"
@@ -68,15 +69,15 @@ func onCluster(args ...string) []string {
 	return append(args, "--kubeconfig="+testCluster.Kubeconfig())
 }
 
-func accessTo(kubeconfig string) *clusterAccess {
-	access := newClusterAccess()
-	access.flags.KubeConfig = &kubeconfig
+func accessTo(kubeconfig string) *invocation.Access {
+	access := invocation.NewAccess()
+	access.Flags.KubeConfig = &kubeconfig
 	return access
 }
 
 func admin(t *testing.T) client.Client {
 	t.Helper()
-	c, err := accessTo(testCluster.Kubeconfig()).newClient(requestTimeout)
+	c, err := accessTo(testCluster.Kubeconfig()).NewClient(invocation.RequestTimeout)
 	require.NoError(t, err)
 	return c
 }
@@ -94,7 +95,7 @@ func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStr
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	go func() {
 		defer stop()
-		done <- awaitOne(ctx, &bytes.Buffer{}, "namespace", namespace, 0, func(ctx context.Context) (bool, string, error) {
+		done <- invocation.AwaitOne(ctx, &bytes.Buffer{}, "namespace", namespace, 0, func(ctx context.Context) (bool, string, error) {
 			nso := &offloading.NamespaceOffloading{}
 			if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "offloading"}, nso); err != nil {
 				return false, "", client.IgnoreNotFound(err)
@@ -162,7 +163,7 @@ func TestNamespacesThatAreNotOffloaded(t *testing.T) {
 		assert.Error(t, admin(t).Get(t.Context(), client.ObjectKey{Namespace: name, Name: "offloading"}, &offloading.NamespaceOffloading{}), name)
 	}
 	_, said, err := refractctl(t, onCluster("offload", "namespace", "kube-public", "--timeout=1s")...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "no controller runs here: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "no controller runs here: %v", err)
 	assert.Contains(t, said, "warning: namespace kube-public belongs to Kubernetes")
 	require.NoError(t, admin(t).Delete(t.Context(), &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "offloading"}}))
 }
@@ -188,11 +189,11 @@ func TestOffloadComputesTheRemoteName(t *testing.T) {
 	_, _, err := refractctl(t, onCluster("offload", "namespace", tooLong, "--timeout=1s")...)
 	require.ErrorContains(t, err, "the remote namespace of "+tooLong+" cannot be named "+tooLong+"-trieste: must be no more than 63")
 	require.ErrorContains(t, err, "EnforceSameName")
-	assert.Equal(t, exitUsage, exitCode(err))
+	assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err))
 	assert.False(t, exists(tooLong))
 	for _, args := range [][]string{{fits}, {tooLong, "--namespace-mapping-strategy=EnforceSameName"}} {
 		_, _, err = refractctl(t, onCluster(append([]string{"offload", "namespace", "--timeout=3s"}, args...)...)...)
-		assert.Equal(t, exitTimedOut, exitCode(err), "no controller answers: %v", err)
+		assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "no controller answers: %v", err)
 		assert.True(t, exists(args[0]))
 		offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: args[0], Name: "offloading"}}
 		require.NoError(t, admin(t).Delete(t.Context(), offloaded))
@@ -210,13 +211,13 @@ func TestAWaitThatIsTooLongTellsWhatIsMissing(t *testing.T) {
 		},
 	}}
 	for state, want := range map[string]string{
-		noController:                "waiting for the controller manager of this cluster, which does not answer (does it run?)",
+		invocation.NoController:     "waiting for the controller manager of this cluster, which does not answer (does it run?)",
 		progress.Offloading(failed): "SomeFailed; cloud: Creating, wait for it",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		var progress bytes.Buffer
-		err := awaitOne(ctx, &progress, "namespace", "stuck", time.Millisecond, func(context.Context) (bool, string, error) { return false, state, nil })
+		err := invocation.AwaitOne(ctx, &progress, "namespace", "stuck", time.Millisecond, func(context.Context) (bool, string, error) { return false, state, nil })
 		if err == nil || !strings.Contains(err.Error(), "namespace stuck: not done after 1ms: "+want) || progress.String() != "stuck: "+state+"\n" {
 			t.Errorf("error = %v, progress = %q, want %q", err, progress.String(), want)
 		}
@@ -229,7 +230,7 @@ func TestAnInterruptionEndsTheWaitAndSaysSo(t *testing.T) {
 	command := NewCommand("refractctl")
 	command.SetArgs(onCluster("offload", "namespace", "hasty", "absent"))
 	command.SetErr(writerFunc(func(text []byte) {
-		if bytes.Contains(text, []byte(noController)) {
+		if bytes.Contains(text, []byte(invocation.NoController)) {
 			interrupt()
 		}
 	}))

@@ -17,6 +17,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 func TestCompletion(t *testing.T) {
@@ -48,7 +49,7 @@ func TestCompletion(t *testing.T) {
 }
 
 // TestHarmfulContextsAreNotOffered checks that names of contexts in the kubeconfig of another party do not control the
-// terminal of the user.
+// Terminal of the user.
 func TestHarmfulContextsAreNotOffered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	config := clientcmdapi.NewConfig()
@@ -110,7 +111,7 @@ func TestCompletionOfUnknownShells(t *testing.T) {
 	assert.Equal(t, 0, code)
 	assert.Contains(t, out, "bash completion")
 	out, said, code := process(t, "refractctl", "completion", "tcsh")
-	assert.Equal(t, exitUsage, code)
+	assert.Equal(t, invocation.ExitUsage, code)
 	assert.Empty(t, out)
 	assert.Contains(t, said, `has no command "tcsh": use one of bash, fish, powershell, zsh`)
 }

@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
@@ -24,13 +25,13 @@ func TestResultsArePrintedInSpiteOfTheCleanup(t *testing.T) {
 	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "tester"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "tester"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "tester"}}})
 	access := accessTo(testCluster.Kubeconfig())
-	*access.flags.Impersonate = "tester"
-	tester, err := access.newClient(requestTimeout)
+	*access.Flags.Impersonate = "tester"
+	tester, err := access.NewClient(invocation.RequestTimeout)
 	require.NoError(t, err)
 	testenv.Eventually(t, func() error { return tester.List(t.Context(), &corev1.NodeList{}) })
 	out, _, err := refractctl(t, onCluster("test", "como", "--image=none", "--timeout=300ms", "--as=tester")...)
 	require.ErrorContains(t, err, "checks failed: 1")
 	require.ErrorContains(t, err, "deleting namespace refract-test-")
-	assert.Equal(t, exitFailed, exitCode(err))
+	assert.Equal(t, invocation.ExitFailed, invocation.ExitCode(err))
 	assert.Regexp(t, `Error +the namespace is offloaded to como +not after 300ms: `, out)
 }

@@ -24,16 +24,17 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/namespaces"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/coverage"
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // uncovered returns the output of the coverage check for the namespaces.
-func uncovered(t *testing.T, namespaces ...string) string {
+func uncovered(t *testing.T, names ...string) string {
 	t.Helper()
 	var out strings.Builder
-	warnUncovered(t.Context(), admin(t), &out, namespaces)
+	namespaces.WarnUncovered(t.Context(), admin(t), &out, names)
 	return out.String()
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/refractctl/peeringtest"
 	"github.com/refract-project/refract/test/support/apistub"
 )
@@ -75,7 +76,7 @@ func TestImpersonationNeedsACluster(t *testing.T) {
 		{"peer", "--remote-context=milan", "--remote-as-group=admins"}, {"doctor", "--remote-as=alice"}, {"delete", "virtualnode", "milan", "--remote-as=alice"},
 	} {
 		_, _, err := refractctl(t, onCluster(args...)...)
-		assert.Equal(t, exitUsage, exitCode(err), "%s: %v", args, err)
+		assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), "%s: %v", args, err)
 		assert.ErrorContains(t, err, "--remote-as")
 	}
 }

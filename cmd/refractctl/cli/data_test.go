@@ -18,6 +18,7 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
@@ -43,7 +44,7 @@ func discard(t *testing.T, object client.Object) {
 	ctx, c := context.WithoutCancel(t.Context()), admin(t)
 	err := c.Delete(ctx, object)
 	if err == nil {
-		err = patchTo(ctx, c, object, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+		err = invocation.PatchTo(ctx, c, object, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 	}
 	assert.NoError(t, client.IgnoreNotFound(err))
 }
@@ -62,10 +63,10 @@ func TestUnoffloadRefusesToDeleteData(t *testing.T) {
 	for _, args := range [][]string{{}, {"--dry-run"}, {"--delete-data"}} {
 		_, _, err := refractctl(t, onCluster(append([]string{"unoffload", "namespace", "vault"}, args...)...)...)
 		require.ErrorContains(t, err, "pvc-vault of claim vault/data (Retain)", args)
-		assert.Equal(t, exitFailed, exitCode(err))
+		assert.Equal(t, invocation.ExitFailed, invocation.ExitCode(err))
 		assert.Nil(t, get().DeletionTimestamp, args)
 	}
-	require.NoError(t, patchTo(t.Context(), admin(t), volume, map[string]any{"spec": map[string]any{"persistentVolumeReclaimPolicy": "Delete"}}))
+	require.NoError(t, invocation.PatchTo(t.Context(), admin(t), volume, map[string]any{"spec": map[string]any{"persistentVolumeReclaimPolicy": "Delete"}}))
 	for _, args := range [][]string{{}, {"--dry-run"}} {
 		_, _, err := refractctl(t, onCluster(append([]string{"unoffload", "namespace", "vault"}, args...)...)...)
 		require.ErrorContains(t, err, "run the command again with --delete-data", args)
@@ -78,7 +79,7 @@ func TestUnoffloadRefusesToDeleteData(t *testing.T) {
 	assert.Nil(t, get().DeletionTimestamp)
 
 	_, _, err = refractctl(t, onCluster("unoffload", "namespace", "vault", "--delete-data", "--timeout=3s")...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "nobody removes the finalizer: %v", err)
 	assert.NotNil(t, get().DeletionTimestamp)
 	assert.True(t, remotedata.IsConfirmed(nso))
 }
@@ -89,12 +90,12 @@ func TestDeleteVirtualNodeRefusesToDeleteData(t *testing.T) {
 	remoteData(t, "pordenone", "safe", corev1.PersistentVolumeReclaimDelete)
 	_, _, err := refractctl(t, onCluster("delete", "virtualnode", "pordenone")...)
 	require.ErrorContains(t, err, "pvc-safe of claim safe/data")
-	assert.Equal(t, exitFailed, exitCode(err))
+	assert.Equal(t, invocation.ExitFailed, invocation.ExitCode(err))
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.Nil(t, vn.DeletionTimestamp)
 
 	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "pordenone", "--delete-data", "--timeout=3s")...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "nobody removes the finalizer: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.NotNil(t, vn.DeletionTimestamp)
 	assert.True(t, remotedata.IsConfirmed(vn))
@@ -122,9 +123,9 @@ func TestClaimsOfTheProviderAreNamed(t *testing.T) {
 	announceHold(t, offloading.NamespaceOffloadingKind, nso)
 	_, _, err := refractctl(t, onCluster("unoffload", "namespace", "archive", "--timeout=30s")...)
 	require.ErrorContains(t, err, "archive: claims that were created there have data: held/db. You can also run the command again with --delete-data")
-	assert.Equal(t, exitFailed, exitCode(err))
+	assert.Equal(t, invocation.ExitFailed, invocation.ExitCode(err))
 	_, _, err = refractctl(t, onCluster("unoffload", "namespace", "archive", "--delete-data", "--timeout=1s")...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "nobody removes the finalizer: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(nso), nso))
 	assert.True(t, remotedata.IsConfirmed(nso))
 
@@ -135,7 +136,7 @@ func TestClaimsOfTheProviderAreNamed(t *testing.T) {
 	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "gorizia", "--timeout=30s")...)
 	require.ErrorContains(t, err, "gorizia: claims that were created there have data: held/db")
 	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "gorizia", "--delete-data", "--timeout=1s")...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "nobody removes the finalizer: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.True(t, remotedata.IsConfirmed(vn))
 }
@@ -162,7 +163,7 @@ func TestDrainTenantRefusesToDeleteData(t *testing.T) {
 	assert.NotEqual(t, auth.TenantDrained, tenant.Spec.TenantCondition)
 
 	_, _, err = refractctl(t, onCluster("drain", "tenant", "ostuni", "--timeout=3s", "--delete-data")...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "no controller answers: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "no controller answers: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
 	assert.Equal(t, auth.TenantDrained, tenant.Spec.TenantCondition)
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
 
-func newDoctorCommand(access *clusterAccess) *cobra.Command {
-	var output *output
-	var remote remoteCluster
+func newDoctorCommand(access *invocation.Access) *cobra.Command {
+	var output *invocation.Output
+	var remote invocation.RemoteCluster
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Diagnose a cluster, and show remedies",
@@ -26,17 +27,17 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl doctor --context=rome --remote-context=milan\n" +
 			"  refractctl doctor --context=milan -o json",
 		Args: cobra.NoArgs,
-		RunE: explainErrors(func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(output.validateFormat(), remote.validateFlags()); err != nil {
+		RunE: invocation.ExplainErrors(func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(output.ValidateFormat(), remote.ValidateFlags()); err != nil {
 				return err
 			}
-			cluster, err := access.peeringCluster()
+			cluster, err := access.PeeringCluster()
 			if err != nil {
 				return err
 			}
 			patient := &doctor.Examination{Client: cluster.Client, Now: time.Now(), Cluster: cluster}
-			if remote.isGiven() {
-				if patient.Peer, err = access.remotePeer(&remote); err != nil {
+			if remote.IsGiven() {
+				if patient.Peer, err = access.RemotePeer(&remote); err != nil {
 					return fmt.Errorf("the other cluster: %w", err)
 				}
 			}
@@ -50,7 +51,7 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 			return countErrors(found)
 		}),
 	}
-	output = addOutput(command, "", "")
-	remote.addFlags(command, access, "context of a cluster that this one is joined with", "kubeconfig of that cluster, by default that of this one")
+	output = invocation.AddOutput(command, "", "")
+	remote.AddFlags(command, access, "context of a cluster that this one is joined with", "kubeconfig of that cluster, by default that of this one")
 	return command
 }

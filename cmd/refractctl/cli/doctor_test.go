@@ -18,6 +18,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/doctor"
 	"github.com/refract-project/refract/test/support/testenv"
@@ -48,7 +49,7 @@ func TestDoctor(t *testing.T) {
 	require.NoError(t, err)
 	installed := manager(t, c, "examined", "rome", version)
 	out, _, err := refractctl(t, onCluster("doctor")...)
-	require.Equal(t, exitFindings, exitCode(err), "%v", err)
+	require.Equal(t, invocation.ExitFindings, invocation.ExitCode(err), "%v", err)
 	for _, want := range []string{
 		"as refractctl", "in sync with this computer", "they are enough for refractctl peer", "ServiceAccount examined/refract-controller-manager may not ",
 		"create deployments.apps, nor ", "run refractctl install, which updates its roles and bindings",
@@ -112,13 +113,13 @@ func unreachableNode(t *testing.T, namespace, name string) {
 func TestDoctorComparesClusters(t *testing.T) {
 	milan := testenv.ForTest(t, testenv.Options{Name: "milan", CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	here := admin(t)
-	there, err := accessTo(milan.Kubeconfig()).newClient(requestTimeout)
+	there, err := accessTo(milan.Kubeconfig()).NewClient(invocation.RequestTimeout)
 	require.NoError(t, err)
 	manager(t, here, "compared", "bergamo", "1.4.0")
 	manager(t, there, "compared", "milan", "1.6.0")
 	both := onCluster("doctor", "--remote-kubeconfig="+milan.Kubeconfig())
 	out, _, err := refractctl(t, both...)
-	require.Equal(t, exitFindings, exitCode(err), "%v", err)
+	require.Equal(t, invocation.ExitFindings, invocation.ExitCode(err), "%v", err)
 	for _, want := range []string{
 		"its id is milan", "the clocks of both clusters agree", "more than one minor version apart, upgrade the older one with refractctl install",
 		"has no ForeignCluster for milan, so nothing is reflected: join them with refractctl peer", "has no ForeignCluster for bergamo",

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // asProcess is an environment variable. If it contains the name of a program, the test binary runs this program
@@ -59,30 +60,30 @@ func TestExitCodes(t *testing.T) {
 		"version":         0,
 		"install --help":  0,
 		"info -o json":    0,
-		"info nobody":     exitFailed,
-		"info --as=stray": exitFailed,
-		"info --kubeconfig=testdata/unreachable.yaml --request-timeout=5s": exitFailed,
-		"bogus":                exitUsage,
-		"delete bogus":         exitUsage,
-		"info --bogus":         exitUsage,
-		"info -o bogus":        exitUsage,
-		"version now":          exitUsage,
-		"create virtualnode a": exitUsage,
-		"peer":                 exitUsage,
-		"unpeer genoa":         exitUsage,
-		"drain virtualnode":    exitUsage,
-		"offload namespace":    exitUsage,
-		"offload namespace default --selector==x":      exitUsage,
-		"install --cluster-id=Rome":                    exitUsage,
-		"install --set=a":                              exitUsage,
-		"test --timeout=-1s":                           exitUsage,
-		"generate peering-user Rome":                   exitUsage,
-		"liqo adopt":                                   exitUsage,
-		"plugin run":                                   exitUsage,
-		"doctor":                                       exitFindings,
-		"liqo check genoa":                             exitFindings,
-		"delete virtualnode genoa --timeout=300ms":     exitTimedOut,
-		"drain virtualnode genoa nobody --timeout=1ms": exitFailed,
+		"info nobody":     invocation.ExitFailed,
+		"info --as=stray": invocation.ExitFailed,
+		"info --kubeconfig=testdata/unreachable.yaml --request-timeout=5s": invocation.ExitFailed,
+		"bogus":                invocation.ExitUsage,
+		"delete bogus":         invocation.ExitUsage,
+		"info --bogus":         invocation.ExitUsage,
+		"info -o bogus":        invocation.ExitUsage,
+		"version now":          invocation.ExitUsage,
+		"create virtualnode a": invocation.ExitUsage,
+		"peer":                 invocation.ExitUsage,
+		"unpeer genoa":         invocation.ExitUsage,
+		"drain virtualnode":    invocation.ExitUsage,
+		"offload namespace":    invocation.ExitUsage,
+		"offload namespace default --selector==x":      invocation.ExitUsage,
+		"install --cluster-id=Rome":                    invocation.ExitUsage,
+		"install --set=a":                              invocation.ExitUsage,
+		"test --timeout=-1s":                           invocation.ExitUsage,
+		"generate peering-user Rome":                   invocation.ExitUsage,
+		"liqo adopt":                                   invocation.ExitUsage,
+		"plugin run":                                   invocation.ExitUsage,
+		"doctor":                                       invocation.ExitFindings,
+		"liqo check genoa":                             invocation.ExitFindings,
+		"delete virtualnode genoa --timeout=300ms":     invocation.ExitTimedOut,
+		"drain virtualnode genoa nobody --timeout=1ms": invocation.ExitFailed,
 	} {
 		t.Run(args, func(t *testing.T) {
 			fields := strings.Fields(args)
@@ -98,18 +99,18 @@ func TestExitCodes(t *testing.T) {
 
 func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
 	t.Parallel()
-	failed, late := errors.New("forbidden"), withCode(exitTimedOut, errors.New("not done"))
+	failed, late := errors.New("forbidden"), invocation.WithCode(invocation.ExitTimedOut, errors.New("not done"))
 	for want, errs := range map[int][]error{
-		0: {nil, withCode(exitUsage, nil)}, exitFailed: {late, failed}, exitUsage: {failed, usageError(failed)}, exitFindings: {late, findingsError(failed)}, exitTimedOut: {late, late},
+		0: {nil, invocation.WithCode(invocation.ExitUsage, nil)}, invocation.ExitFailed: {late, failed}, invocation.ExitUsage: {failed, invocation.UsageError(failed)}, invocation.ExitFindings: {late, invocation.FindingsError(failed)}, invocation.ExitTimedOut: {late, late},
 	} {
-		assert.Equal(t, want, exitCode(errors.Join(errs...)), "%v", errs)
+		assert.Equal(t, want, invocation.ExitCode(errors.Join(errs...)), "%v", errs)
 		if want != 0 {
-			assert.Equal(t, want, exitCode(fmt.Errorf("explained, %w", errors.Join(errs...))), "%v", errs)
+			assert.Equal(t, want, invocation.ExitCode(fmt.Errorf("explained, %w", errors.Join(errs...))), "%v", errs)
 		}
 	}
-	err := runWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return failed })
-	assert.Equal(t, exitTimedOut, exitCode(err))
-	assert.NoError(t, runWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
+	err := invocation.RunWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return failed })
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err))
+	assert.NoError(t, invocation.RunWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
 }
 
 // TestHelpShowsTheFlagsOfTheCommand checks that the help of a command shows only its own flags. The flags that all

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // impossible lists values that no flag of a kind accepts.
@@ -114,7 +116,7 @@ var validArgs = map[string]string{
 // checkedFlags returns the flags of a command whose values are checked.
 func checkedFlags(command *cobra.Command) (flags []*pflag.Flag) {
 	command.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
-		if !flag.Hidden && flag.Name != "help" && flag.Value.Type() != "bool" && !isContent(flag) && flag.Name != "values" {
+		if !flag.Hidden && flag.Name != "help" && flag.Value.Type() != "bool" && !invocation.IsContent(flag) && flag.Name != "values" {
 			flags = append(flags, flag)
 		}
 	})
@@ -176,7 +178,7 @@ func TestImpossibleValues(t *testing.T) {
 					if !assert.Error(t, err, "%q", args) {
 						continue
 					}
-					assert.Equal(t, exitUsage, exitCode(err), "%q: %v", args, err)
+					assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), "%q: %v", args, err)
 					assert.Contains(t, err.Error(), "--"+flag.Name, "%q", args)
 					assert.Empty(t, out, "%q", args)
 				}
@@ -195,7 +197,7 @@ func TestAddressWithoutAScheme(t *testing.T) {
 		for command, flag := range map[string]string{"install": "--api-server-url", "peer": "--remote-api-server-url", "generate peering-user": "--api-server-url"} {
 			_, _, err := refractctl(t, append(strings.Fields(command+" "+validArgs[command]), flag+"="+address, "--kubeconfig=testdata/unreachable.yaml")...)
 			require.Error(t, err, "no cluster is reachable")
-			assert.Equal(t, !strings.Contains(accepted, command), exitCode(err) == exitUsage, "%s %s: %v", command, address, err)
+			assert.Equal(t, !strings.Contains(accepted, command), invocation.ExitCode(err) == invocation.ExitUsage, "%s %s: %v", command, address, err)
 		}
 	}
 }
@@ -214,7 +216,7 @@ func TestImpossibleArguments(t *testing.T) {
 			args := append(strings.Fields(command), value, "--kubeconfig=testdata/unreachable.yaml")
 			out, _, err := refractctl(t, args...)
 			if assert.Error(t, err, "%q", args) {
-				assert.Equal(t, exitUsage, exitCode(err), "%q: %v", args, err)
+				assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), "%q: %v", args, err)
 				assert.Empty(t, out, "%q", args)
 			}
 		}

@@ -22,8 +22,9 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
+	"github.com/refract-project/refract/cmd/refractctl/cli/namespaces"
 	"github.com/refract-project/refract/internal/negotiation"
-	"github.com/refract-project/refract/internal/printable"
 )
 
 // info is the output of the command info for a cluster. Its lists are sorted by name.
@@ -87,8 +88,8 @@ type podsInfo struct {
 	Phases    map[string]int `json:"phases"`
 }
 
-func newInfoCommand(access *clusterAccess) *cobra.Command {
-	var output *output
+func newInfoCommand(access *invocation.Access) *cobra.Command {
+	var output *invocation.Output
 	command := &cobra.Command{
 		Use:   "info [PEER...]",
 		Short: "Show peers, virtual nodes, offloaded namespaces and pods",
@@ -98,16 +99,16 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl info milan\n" +
 			"  refractctl info -n shop -o wide\n" +
 			"  refractctl info --context=home -o jsonpath='{.virtualNodes[*].name}'",
-		ValidArgsFunction: access.completePeers,
-		RunE: explainErrors(func(cmd *cobra.Command, peers []string) error {
-			if err := output.validateFormat(); err != nil {
+		ValidArgsFunction: access.CompletePeers,
+		RunE: invocation.ExplainErrors(func(cmd *cobra.Command, peers []string) error {
+			if err := output.ValidateFormat(); err != nil {
 				return err
 			}
-			c, err := access.newClient(requestTimeout)
+			c, err := access.NewClient(invocation.RequestTimeout)
 			if err != nil {
 				return err
 			}
-			gathered, err := gatherInfo(cmd.Context(), c, access.namespaceFlag())
+			gathered, err := gatherInfo(cmd.Context(), c, access.NamespaceFlag())
 			if err == nil && len(peers) > 0 {
 				err = gathered.keepPeers(peers)
 			}
@@ -115,15 +116,15 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			switch {
-			case output.isTable():
-				return gathered.printTables(cmd.OutOrStdout(), output.givenFormat() == wide, len(peers) > 0)
-			case output.givenFormat() == "name":
+			case output.IsTable():
+				return gathered.printTables(cmd.OutOrStdout(), output.GivenFormat() == invocation.Wide, len(peers) > 0)
+			case output.GivenFormat() == "name":
 				return gathered.printNames(cmd.OutOrStdout())
 			}
-			return output.printValue(cmd.OutOrStdout(), "Info", gathered)
+			return output.PrintValue(cmd.OutOrStdout(), "Info", gathered)
 		}),
 	}
-	output = addOutput(command, "", "", wide)
+	output = invocation.AddOutput(command, "", "", invocation.Wide)
 	return command
 }
 
@@ -131,7 +132,7 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 // namespaces if namespace is "".
 func gatherInfo(ctx context.Context, c client.Client, namespace string) (*info, error) {
 	clusters, offloadings := &core.ForeignClusterList{}, &offloading.NamespaceOffloadingList{}
-	if err := fillLists(ctx, c, clusters); err != nil {
+	if err := invocation.FillLists(ctx, c, clusters); err != nil {
 		return nil, err
 	}
 	nodes, err := gatherNodes(ctx, c)
@@ -139,7 +140,7 @@ func gatherInfo(ctx context.Context, c client.Client, namespace string) (*info, 
 		return nil, err
 	}
 	if err := c.List(ctx, offloadings, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing %s, %w", kindsOf(offloadings), err)
+		return nil, fmt.Errorf("listing %s, %w", invocation.KindsOf(offloadings), err)
 	}
 	pods, err := offloadedPods(ctx, c, namespace)
 	if err != nil {
@@ -172,7 +173,7 @@ func offloadedPods(ctx context.Context, c client.Client, namespace string) (pods
 // gatherNodes reads the virtual nodes of a cluster.
 func gatherNodes(ctx context.Context, c client.Client) ([]virtualNodeInfo, error) {
 	virtualNodes, nodes := &offloading.VirtualNodeList{}, &corev1.NodeList{}
-	if err := fillLists(ctx, c, virtualNodes); err != nil {
+	if err := invocation.FillLists(ctx, c, virtualNodes); err != nil {
 		return nil, err
 	}
 	if err := c.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType}); err != nil {
@@ -248,7 +249,7 @@ func describeNamespaces(offloadings []offloading.NamespaceOffloading) []namespac
 		nso := &offloadings[i]
 		described = append(described, namespaceInfo{
 			Name: nso.Namespace, Remote: nso.Status.RemoteNamespaceName, Pods: string(nso.Spec.PodOffloadingStrategy),
-			Phase: string(nso.Status.OffloadingPhase), Clusters: selectedClusters(nso),
+			Phase: string(nso.Status.OffloadingPhase), Clusters: namespaces.SelectedClusters(nso),
 		})
 	}
 	return described
@@ -334,12 +335,12 @@ func (n *virtualNodeInfo) otherResources() string {
 // printTables writes all tables. If wide is true, they have additional columns.
 func (i *info) printTables(out io.Writer, wide, conditions bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	printSection(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
+	invocation.PrintSection(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
 		return []string{c.ID, c.Role, c.APIServer, c.Network}
 	})
 	for _, c := range i.Clusters {
 		if conditions {
-			printSection(table, "CONDITION OF "+c.ID+"\tSTATUS\tSINCE\tMESSAGE", c.Conditions, func(c conditionInfo) []string {
+			invocation.PrintSection(table, "CONDITION OF "+c.ID+"\tSTATUS\tSINCE\tMESSAGE", c.Conditions, func(c conditionInfo) []string {
 				return []string{c.Type, c.Status, c.Since, c.Message}
 			})
 		}
@@ -347,13 +348,13 @@ func (i *info) printTables(out io.Writer, wide, conditions bool) error {
 	i.writeNodes(table, wide)
 	for j := range i.VirtualNodes {
 		if answer, why, _ := strings.Cut(i.VirtualNodes[j].Offer, ": "); conditions && why != "" {
-			printSection(table, "OFFER TO "+i.VirtualNodes[j].Name+"\tMESSAGE", []string{why}, func(why string) []string { return []string{answer, why} })
+			invocation.PrintSection(table, "OFFER TO "+i.VirtualNodes[j].Name+"\tMESSAGE", []string{why}, func(why string) []string { return []string{answer, why} })
 		}
 	}
-	printSection(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
+	invocation.PrintSection(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
 		return []string{n.Name, n.Remote, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
 	})
-	printSection(table, "OFFLOADED PODS OF\tON\tREADY\tPHASES", i.Pods, func(p podsInfo) []string {
+	invocation.PrintSection(table, "OFFLOADED PODS OF\tON\tREADY\tPHASES", i.Pods, func(p podsInfo) []string {
 		var phases []string
 		for _, phase := range slices.Sorted(maps.Keys(p.Phases)) {
 			phases = append(phases, fmt.Sprintf("%s %d", phase, p.Phases[phase]))
@@ -375,7 +376,7 @@ func (i *info) writeNodes(table io.Writer, wide bool) {
 	if wide {
 		header += "\tOTHER RESOURCES\tREQUESTED\tSTORAGE\tINGRESS\tLOAD BALANCERS"
 	}
-	printSection(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
+	invocation.PrintSection(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
 		answer, _, _ := strings.Cut(n.Offer, ":")
 		cells := []string{n.Name, n.Cluster, n.Node, answer, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
 		if wide {
@@ -383,33 +384,4 @@ func (i *info) writeNodes(table io.Writer, wide bool) {
 		}
 		return cells
 	})
-}
-
-// printTable writes a single table.
-func printTable[T any](out io.Writer, header string, rows []T, cells func(T) []string) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	printSection(table, header, rows, cells)
-	return table.Flush()
-}
-
-// mostCell is the maximum number of bytes that are shown in a cell of a table.
-const mostCell = 4 << 10
-
-// printSection writes one table. Empty cells are shown as a dash, so that the columns line up. Text of other parties
-// in cells cannot add rows.
-func printSection[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
-	fmt.Fprintln(out, header)
-	if len(rows) == 0 {
-		fmt.Fprintln(out, "(none)")
-	}
-	for _, row := range rows {
-		values := cells(row)
-		for i := range values {
-			if values[i] = printable.Shorten(printable.Line(values[i]), mostCell); values[i] == "" {
-				values[i] = "-"
-			}
-		}
-		fmt.Fprintln(out, strings.Join(values, "\t"))
-	}
-	fmt.Fprintln(out)
 }

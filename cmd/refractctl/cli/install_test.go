@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	commands "github.com/refract-project/refract/cmd/refractctl/cli/install"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
@@ -43,7 +45,7 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	out, _, err := refractctl(t, onCluster(append(install, "-o", "json")...)...)
 	require.NoError(t, err)
 	result := printedResult(t, out)
-	assert.Equal(t, &resultRelease{Name: defaultRelease, Namespace: defaultNamespace, Revision: 1}, result.Release)
+	assert.Equal(t, &invocation.ResultRelease{Name: commands.DefaultRelease, Namespace: commands.DefaultNamespace, Revision: 1}, result.Release)
 	assert.Contains(t, result.Steps, "installing release refract in namespace liqo")
 	for _, want := range []string{"--cluster-id=rome", "replicas: 3", "controller-manager:0.5", `revision: "7"`, "role: infra", "note: text of a file"} {
 		assert.Contains(t, result.Manifest, want)
@@ -65,7 +67,7 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 
 	for _, wrong := range []string{"--set-json=a={", "--values=https://127.0.0.1:1/absent", "--set-file=a=" + filepath.Join(folder, "absent"), "--values=" + filepath.Join(folder, "absent"), "--set=a"} {
 		_, _, err := refractctl(t, onCluster(append(install, wrong)...)...)
-		assert.Equal(t, exitUsage, exitCode(err), "%s: %v", wrong, err)
+		assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), "%s: %v", wrong, err)
 	}
 }
 
@@ -117,7 +119,7 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 		assert.NoError(t, err)
 	}()
 	_, said, err = refractctl(t, install...)
-	assert.Equal(t, exitTimedOut, exitCode(err), "nothing runs here: %v", err)
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err), "nothing runs here: %v", err)
 	assert.Contains(t, said, "CRD "+name+" was updated\n")
 	assert.Contains(t, properties(read()), "cordoned")
 	after := &offloading.Quota{}
@@ -145,7 +147,7 @@ func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 		"--release=" + strings.Repeat("x", 54): "--release",
 	} {
 		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", flag)...)
-		assert.Equal(t, exitUsage, exitCode(err), flag)
+		assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), flag)
 		assert.ErrorContains(t, err, want)
 	}
 	for set, want := range map[string]string{
@@ -154,7 +156,7 @@ func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 	} {
 		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--set=controllerManager.image.name=refract/controller-manager,virtualKubelet.image.name=refract/virtual-kubelet", "--set="+set)...)
 		assert.ErrorContains(t, err, want, set)
-		assert.Equal(t, exitUsage, exitCode(err), set)
+		assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), set)
 	}
 	_, _, err = refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", "--api-server-url=milan.example.com:65535")...)
 	assert.NoError(t, err)

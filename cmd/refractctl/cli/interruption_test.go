@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // interruptedEnd is much longer than an interrupted command takes to end, and much shorter than the timeout of its
@@ -59,7 +61,7 @@ func TestInterruptedCommandsEndAtOnce(t *testing.T) {
 			select {
 			case err := <-done:
 				assert.ErrorContains(t, err, "interrupted; run the command again to continue")
-				assert.Equal(t, exitFailed, exitCode(err))
+				assert.Equal(t, invocation.ExitFailed, invocation.ExitCode(err))
 			case <-time.After(interruptedEnd):
 				t.Error("the command does not end")
 				release()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/refractctl/doctor"
 	"github.com/refract-project/refract/internal/refractctl/liqo"
 )
@@ -20,33 +21,33 @@ import (
 const adoptTimeout = 5 * time.Minute
 
 // liqoOptions returns the options of the commands for clusters with Liqo.
-func (a *clusterAccess) liqoOptions(nodes []string, out io.Writer) (*liqo.Options, error) {
-	cluster, err := a.peeringCluster()
+func liqoOptions(access *invocation.Access, nodes []string, out io.Writer) (*liqo.Options, error) {
+	cluster, err := access.PeeringCluster()
 	if err != nil {
 		return nil, err
 	}
-	return &liqo.Options{Client: cluster.Client, Clientset: cluster.Clientset, Nodes: nodes, Progress: printTo(out)}, nil
+	return &liqo.Options{Client: cluster.Client, Clientset: cluster.Clientset, Nodes: nodes, Progress: invocation.PrintTo(out)}, nil
 }
 
-func newLiqoCommand(access *clusterAccess) *cobra.Command {
-	return newGroup("liqo", "Run Refract's virtual kubelet under Liqo's controllers",
-		newLiqoCheckCommand(access), withResult(newLiqoAdoptCommand(access)), withResult(newLiqoRevertCommand(access)))
+func newLiqoCommand(access *invocation.Access) *cobra.Command {
+	return invocation.NewGroup("liqo", "Run Refract's virtual kubelet under Liqo's controllers",
+		newLiqoCheckCommand(access), invocation.WithResult(newLiqoAdoptCommand(access)), invocation.WithResult(newLiqoRevertCommand(access)))
 }
 
-func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
-	var output *output
+func newLiqoCheckCommand(access *invocation.Access) *cobra.Command {
+	var output *invocation.Output
 	command := &cobra.Command{
 		Use:   "check [NODE...]",
 		Short: "Show prerequisites for running Refract's virtual kubelet",
 		Long:  "Show which virtual kubelet each virtual node runs, and what Refract's virtual kubelet requires in addition. Nothing is changed.",
 		Example: "  refractctl liqo check\n" +
 			"  refractctl liqo check milan -o json",
-		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explainErrors(func(cmd *cobra.Command, nodes []string) error {
-			if err := output.validateFormat(); err != nil {
+		ValidArgsFunction: access.CompleteVirtualNodes,
+		RunE: invocation.ExplainErrors(func(cmd *cobra.Command, nodes []string) error {
+			if err := output.ValidateFormat(); err != nil {
 				return err
 			}
-			o, err := access.liqoOptions(nodes, cmd.ErrOrStderr())
+			o, err := liqoOptions(access, nodes, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -60,11 +61,11 @@ func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
 			return countErrors(found)
 		}),
 	}
-	output = addOutput(command, "", "")
+	output = invocation.AddOutput(command, "", "")
 	return command
 }
 
-func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
+func newLiqoAdoptCommand(access *invocation.Access) *cobra.Command {
 	var image string
 	var timeout time.Duration
 	command := &cobra.Command{
@@ -76,10 +77,10 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 			"Use refractctl liqo revert to undo it.",
 		Example: "  refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:v1\n" +
 			"  refractctl liqo adopt --image=registry.example.com/refract/virtual-kubelet:v1",
-		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explainErrors(func(cmd *cobra.Command, nodes []string) error {
+		ValidArgsFunction: access.CompleteVirtualNodes,
+		RunE: invocation.ExplainErrors(func(cmd *cobra.Command, nodes []string) error {
 			if image == "" {
-				return usageError(errors.New("--image is missing: set the image of Refract's virtual kubelet"))
+				return invocation.UsageError(errors.New("--image is missing: set the image of Refract's virtual kubelet"))
 			}
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error {
 				o.Image = image
@@ -92,7 +93,7 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
+func newLiqoRevertCommand(access *invocation.Access) *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "revert [NODE...]",
@@ -101,8 +102,8 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 			"are reverted, and those that got the image because they were created later. Running pods are not affected.",
 		Example: "  refractctl liqo revert\n" +
 			"  refractctl liqo revert milan",
-		ValidArgsFunction: access.completeVirtualNodes,
-		RunE: explainErrors(func(cmd *cobra.Command, nodes []string) error {
+		ValidArgsFunction: access.CompleteVirtualNodes,
+		RunE: invocation.ExplainErrors(func(cmd *cobra.Command, nodes []string) error {
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error { return o.Revert(ctx) })
 		}),
 	}
@@ -110,14 +111,14 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout time.Duration, do func(context.Context, *liqo.Options) error) error {
-	o, err := access.liqoOptions(nodes, cmd.ErrOrStderr())
+func inTime(cmd *cobra.Command, access *invocation.Access, nodes []string, timeout time.Duration, do func(context.Context, *liqo.Options) error) error {
+	o, err := liqoOptions(access, nodes, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	err = runWithin(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
+	err = invocation.RunWithin(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
 	for _, vn := range o.Changed() {
-		resultOf(cmd).addObject("", "VirtualNode", vn.Namespace, vn.Name)
+		invocation.ResultOf(cmd).AddObject("", "VirtualNode", vn.Namespace, vn.Name)
 	}
 	return err
 }
@@ -133,15 +134,15 @@ func countErrors(found []doctor.Finding) error {
 	if errors == 0 {
 		return nil
 	}
-	return findingsError(fmt.Errorf("errors were found: %d", errors))
+	return invocation.FindingsError(fmt.Errorf("errors were found: %d", errors))
 }
 
 // printFindings prints the findings of a check, as a table or in the format of -o.
-func printFindings(out io.Writer, output *output, found []doctor.Finding) error {
-	if !output.isTable() {
-		return output.printValue(out, "Findings", &struct {
+func printFindings(out io.Writer, output *invocation.Output, found []doctor.Finding) error {
+	if !output.IsTable() {
+		return output.PrintValue(out, "Findings", &struct {
 			Findings []doctor.Finding `json:"findings"`
 		}{found})
 	}
-	return printTable(out, "LEVEL\tSUBJECT\tFINDING", found, func(f doctor.Finding) []string { return []string{string(f.Level), f.Subject, f.Message} })
+	return invocation.PrintTable(out, "LEVEL\tSUBJECT\tFINDING", found, func(f doctor.Finding) []string { return []string{string(f.Level), f.Subject, f.Message} })
 }

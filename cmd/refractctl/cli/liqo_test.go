@@ -22,6 +22,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
@@ -103,7 +104,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	require.Error(t, err)
 	failed := printedResult(t, out)
 	assert.Equal(t, "liqo adopt", failed.Command)
-	assert.Equal(t, exitTimedOut, failed.ExitCode)
+	assert.Equal(t, invocation.ExitTimedOut, failed.ExitCode)
 	assert.Equal(t, err.Error(), failed.Error)
 	assert.Empty(t, failed.Objects)
 	assert.Contains(t, strings.Join(failed.Steps, "\n"), "adoptable: putting it back")
@@ -114,7 +115,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	unstructured.RemoveNestedField(vn.Object, "spec", "template")
 	require.NoError(t, c.Update(t.Context(), vn))
 	out, _, err = refractctl(t, "liqo", "check", "adoptable", "-o", "json", "--kubeconfig="+testCluster.Kubeconfig())
-	assert.Equal(t, exitFindings, exitCode(err), "%v", err)
+	assert.Equal(t, invocation.ExitFindings, invocation.ExitCode(err), "%v", err)
 	found := struct{ Findings []doctor.Finding }{}
 	require.NoError(t, yaml.Unmarshal([]byte(out), &found), "%s", out)
 	require.Len(t, found.Findings, 1)

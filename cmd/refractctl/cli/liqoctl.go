@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // liqoCommand describes a command of liqoctl, and its counterpart or replacement in this program.
@@ -252,7 +254,7 @@ func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Co
 	if len(path) == 1 {
 		child.DisableFlagParsing = true
 		child.RunE = func(cmd *cobra.Command, _ []string) error {
-			return usageError(&refusal{fmt.Sprintf("%s is a command of liqoctl that has no meaning here: %s", cmd.CommandPath(), instead)})
+			return invocation.UsageError(&refusal{fmt.Sprintf("%s is a command of liqoctl that has no meaning here: %s", cmd.CommandPath(), instead)})
 		}
 	} else {
 		child = hiddenGroup(path[0])

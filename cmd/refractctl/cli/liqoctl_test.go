@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 var update = flag.Bool("update", false, "write the table of liqoctl's commands into docs/liqo.md")
@@ -102,7 +104,7 @@ func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			_, _, err := refractctl(t, onCluster(strings.Fields(args)...)...)
 			require.ErrorContains(t, err, want)
-			assert.Equal(t, exitUsage, exitCode(err), "%v", err)
+			assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), "%v", err)
 			assert.NotContains(t, err.Error(), "invalid argument", "the sentence stands alone")
 		})
 	}

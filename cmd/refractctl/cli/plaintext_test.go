@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -47,11 +48,11 @@ func isPlain(t *testing.T, text string) {
 func TestWhatPeopleReadIsPlain(t *testing.T) {
 	rows := []string{attack}
 	for name, print := range map[string]func(cmd *cobra.Command, out io.Writer) error{
-		"progress": func(_ *cobra.Command, out io.Writer) error { printTo(out)(attack); return nil },
-		"waiting":  func(_ *cobra.Command, out io.Writer) error { writeWaiting(out, attack, attack); return nil },
+		"progress": func(_ *cobra.Command, out io.Writer) error { invocation.PrintTo(out)(attack); return nil },
+		"waiting":  func(_ *cobra.Command, out io.Writer) error { invocation.WriteWaiting(out, attack, attack); return nil },
 		"text":     func(_ *cobra.Command, out io.Writer) error { _, err := fmt.Fprint(out, attack); return err },
 		"table": func(_ *cobra.Command, out io.Writer) error {
-			return printTable(out, "A\tB", rows, func(text string) []string { return []string{text, "ok"} })
+			return invocation.PrintTable(out, "A\tB", rows, func(text string) []string { return []string{text, "ok"} })
 		},
 	} {
 		if name == "text" { // the text format has several lines
@@ -69,8 +70,8 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 				}
 				return print(cmd, cmd.OutOrStdout())
 			}
-			withPlainText(command)
-			withStatusLine(command)
+			invocation.WithPlainText(command)
+			invocation.WithStatusLine(command)
 			command.SetArgs(nil)
 			command.SetOut(out)
 			command.SetErr(out)
@@ -86,15 +87,15 @@ func TestWhatProgramsReadIsExact(t *testing.T) {
 	value := map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"name": "x"}, "text": "\u202e\x1bend"}
 	for format, plain := range map[string]bool{"json": true, "yaml": true, "jsonpath={.text}": true, "go-template={{.text}}": true} {
 		command := &cobra.Command{Use: "test"}
-		output := addOutput(command, format)
+		output := invocation.AddOutput(command, format)
 		command.RunE = func(cmd *cobra.Command, _ []string) error {
-			printer, err := output.newPrinter()
+			printer, err := output.NewPrinter()
 			if err != nil {
 				return err
 			}
-			return printer.PrintObj(&unstructured.Unstructured{Object: value}, unchangedWriter(cmd.OutOrStdout()))
+			return printer.PrintObj(&unstructured.Unstructured{Object: value}, invocation.UnchangedWriter(cmd.OutOrStdout()))
 		}
-		withPlainText(command)
+		invocation.WithPlainText(command)
 		command.SetArgs(nil)
 		piped := &bytes.Buffer{}
 		command.SetOut(piped)
@@ -152,14 +153,14 @@ func TestErrorsOfAnAPIServerArePlain(t *testing.T) {
 		out, progress, code := process(t, "refractctl", args...)
 		assert.NotZero(t, code, "%s", args)
 		isPlain(t, out+progress)
-		assert.Less(t, len(progress), 4*mostError, "%s", args)
+		assert.Less(t, len(progress), 4*invocation.MostError, "%s", args)
 	}
 }
 
 func TestWarningsOfAnAPIServerArePlain(t *testing.T) {
 	out := &bytes.Buffer{}
-	quietLibraries(out)
-	t.Cleanup(func() { quietLibraries(os.Stderr) })
+	invocation.QuietLibraries(out)
+	t.Cleanup(func() { invocation.QuietLibraries(os.Stderr) })
 	clients, err := kubernetes.NewForConfig(&rest.Config{Host: hostile(t), TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	require.NoError(t, err)
 	_ = clients.Discovery().RESTClient().Get().AbsPath("/api").Do(t.Context())

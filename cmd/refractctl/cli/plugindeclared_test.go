@@ -21,6 +21,8 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
+	commands "github.com/refract-project/refract/cmd/refractctl/cli/plugins"
 	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -95,7 +97,7 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 
 	_, _, err := refractctl(t, onCluster("plugin", "approve", "approved")...)
 	require.ErrorContains(t, err, "has no revision to approve: none waits for it")
-	assert.Equal(t, exitFailed, exitCode(err))
+	assert.Equal(t, invocation.ExitFailed, invocation.ExitCode(err))
 
 	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: "approved-1", CandidateRevision: candidate})
 	out, progress, err := refractctl(t, onCluster("plugin", "approve", "approved")...)
@@ -120,7 +122,7 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 	_, _, err = refractctl(t, onCluster("plugin", "approve", "absent")...)
 	require.ErrorContains(t, err, "there is no ReflectionPlugin absent")
 	_, _, err = refractctl(t, onCluster("plugin", "approve")...)
-	assert.Equal(t, exitUsage, exitCode(err))
+	assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err))
 }
 
 // TestApprovingAgainAfterARollback checks that an approval from before a rollback is removed, and set again once the
@@ -268,7 +270,7 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	declaredPluginOf(t, "chain-new", nil)
 	out, _, err := refractctl(t, onCluster("plugin", "list", "--kind=services", "-n", "chain-shop", "--node="+nodeName, "-o", "json")...)
 	require.NoError(t, err)
-	var chain pluginChain
+	var chain commands.Chain
 	require.NoError(t, json.Unmarshal([]byte(out), &chain))
 	var names []string
 	for _, p := range chain.Chain {
@@ -305,7 +307,7 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	assert.Regexp(t, `service +the default plugin, replaced by chain-replacing-all`, out)
 	_, _, err = refractctl(t, onCluster("plugin", "list", "--kind=Widget")...)
 	require.ErrorContains(t, err, `this cluster does not serve "Widget"`)
-	assert.Equal(t, exitUsage, exitCode(err))
+	assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err))
 	_, _, err = refractctl(t, onCluster("plugin", "list", "-n", "chain-absent")...)
 	require.ErrorContains(t, err, "there is no namespace chain-absent")
 
@@ -345,29 +347,29 @@ func TestListingPluginsInFolders(t *testing.T) {
 	p := declaredPluginOf(t, "folder-declared", nil)
 	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: revisionOf(t, p, 1, plugins.VirtualNodePlugin{Name: nodeName,
 		State: plugins.ActivePlugin}), Nodes: "1/1"})
-	names := func(c *pluginChain) (found []string) {
+	names := func(c *commands.Chain) (found []string) {
 		for _, p := range c.Chain {
-			if strings.HasPrefix(p.Name, "folder-") || p.Origin == defaultOrigin {
+			if strings.HasPrefix(p.Name, "folder-") || p.Origin == commands.DefaultOrigin {
 				found = append(found, p.Name+" "+p.Origin)
 			}
 		}
 		return found
 	}
-	listChain := func(arguments ...string) *pluginChain {
+	listChain := func(arguments ...string) *commands.Chain {
 		t.Helper()
 		out, _, err := refractctl(t, onCluster(append([]string{"plugin", "list", "--kind=Service", "-o", "json"}, arguments...)...)...)
 		require.NoError(t, err)
-		chain := &pluginChain{}
+		chain := &commands.Chain{}
 		require.NoError(t, json.Unmarshal([]byte(out), chain))
 		return chain
 	}
 	chain := listChain("--node=" + nodeName)
 	assert.Equal(t, []string{"folder-early Folder", "service Default", "folder-declared Declared", "folder-late Folder"}, names(chain))
-	assert.Equal(t, chainedPlugin{Name: "folder-early", Origin: folderOrigin, Priority: -3, Version: "1.2",
+	assert.Equal(t, commands.ChainedPlugin{Name: "folder-early", Origin: commands.FolderOrigin, Priority: -3, Version: "1.2",
 		Hooks: []string{"outgoing"}}, chain.Chain[0])
-	assert.Contains(t, chain.LeftOut, leftOutPlugin{"folder-pods", "kinds: in the folder of folder-milan, it is for Pod"})
-	assert.Contains(t, chain.LeftOut, leftOutPlugin{"folder-broken",
-		"in the folder of folder-milan, Failed; objects are held: Service, Pod: see the Events of the VirtualNode"})
+	assert.Contains(t, chain.LeftOut, commands.LeftOutPlugin{Name: "folder-pods", Reason: "kinds: in the folder of folder-milan, it is for Pod"})
+	assert.Contains(t, chain.LeftOut, commands.LeftOutPlugin{Name: "folder-broken",
+		Reason: "in the folder of folder-milan, Failed; objects are held: Service, Pod: see the Events of the VirtualNode"})
 	assert.Equal(t, []string{"service Default"}, names(listChain("--node=folder-turin")))
 	assert.Equal(t, []string{"virtual nodes folder-milan"}, listChain().Chain[0].When)
 
@@ -385,7 +387,7 @@ func TestListingPluginsInFolders(t *testing.T) {
 // of declared plugins, as beside Liqo's controllers, where no other plugins run.
 func TestListingFolderPluginsWithoutDefinitions(t *testing.T) {
 	liqo := testenv.ForTest(t, testenv.Options{Name: "undefined", NoScheduler: true})[0]
-	c, err := accessTo(liqo.Kubeconfig()).newClient(requestTimeout)
+	c, err := accessTo(liqo.Kubeconfig()).NewClient(invocation.RequestTimeout)
 	require.NoError(t, err)
 	text, err := folderplugins.Encode([]folderplugins.Plugin{
 		{Name: "strip", State: "Loaded", IsRunning: true, Version: "1.2", Kinds: []string{"Service"}, Hooks: []string{"outgoing"}},

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // stranger is an API server of another party, and the local files that its kubeconfig tries to access.
@@ -171,7 +173,7 @@ func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 		require.NoError(t, os.Remove(s.ran))
 	}
 	_, _, err := refractctl(t, "peer", "--remote-context=milan", "--trust-remote-kubeconfig")
-	assert.Equal(t, exitUsage, exitCode(err), "%v", err)
+	assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err), "%v", err)
 }
 
 // TestRefractctlFollowsNoRedirects checks that neither cluster can redirect refractctl to another server.

@@ -16,34 +16,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // printedResult decodes the output of a command.
-func printedResult(t *testing.T, out string) *result {
+func printedResult(t *testing.T, out string) *invocation.Result {
 	t.Helper()
 	printed := &struct {
 		metav1.TypeMeta
-		result
+		invocation.Result
 	}{}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(out), printed), "%s", out)
-	assert.Equal(t, metav1.TypeMeta{APIVersion: outputVersion, Kind: "Result"}, printed.TypeMeta)
-	return &printed.result
+	assert.Equal(t, metav1.TypeMeta{APIVersion: invocation.OutputVersion, Kind: "Result"}, printed.TypeMeta)
+	return &printed.Result
 }
 
 func TestResult(t *testing.T) {
 	t.Parallel()
-	for err, want := range map[error]*result{
+	for err, want := range map[error]*invocation.Result{
 		nil: {Succeeded: true, ExitCode: 0},
-		withCode(exitTimedOut, errors.New("not done")): {ExitCode: exitTimedOut, Error: "not done"},
+		invocation.WithCode(invocation.ExitTimedOut, errors.New("not done")): {ExitCode: invocation.ExitTimedOut, Error: "not done"},
 	} {
 		var out, progress bytes.Buffer
 		root := &cobra.Command{Use: "refractctl"}
-		root.AddCommand(withResult(&cobra.Command{Use: "try NAME", RunE: func(cmd *cobra.Command, _ []string) error {
+		root.AddCommand(invocation.WithResult(&cobra.Command{Use: "try NAME", RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprint(cmd.ErrOrStderr(), "making it\nwarning: it is")
 			fmt.Fprint(cmd.ErrOrStderr(), " small\nmilan: warning: no quotas\n")
-			writeWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
+			invocation.WriteWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
 			fmt.Fprint(cmd.OutOrStdout(), "notes for humans")
-			resultOf(cmd).addObject("rome", "Node", "", "milan")
+			invocation.ResultOf(cmd).AddObject("rome", "Node", "", "milan")
 			return err
 		}}))
 		root.SilenceUsage, root.SilenceErrors = true, true
@@ -51,7 +53,7 @@ func TestResult(t *testing.T) {
 		root.SetOut(&out)
 		root.SetErr(&progress)
 		assert.Equal(t, err, root.ExecuteContext(t.Context()))
-		want.Command, want.Objects = "try", []resultObject{{Cluster: "rome", Kind: "Node", Name: "milan"}}
+		want.Command, want.Objects = "try", []invocation.ResultObject{{Cluster: "rome", Kind: "Node", Name: "milan"}}
 		want.Steps, want.Warnings = []string{"making it", "milan: 1 pod is left"}, []string{"it is small", "milan: no quotas"}
 		assert.Equal(t, want, printedResult(t, out.String()))
 		assert.Equal(t, "making it\nwarning: it is small\nmilan: warning: no quotas\nmilan: 1 pod is left\n", progress.String())
@@ -64,24 +66,24 @@ func TestCommandsPrintTheirResult(t *testing.T) {
 	out, progress, err := refractctl(t, onCluster("cordon", "virtualnode", "trento", "-o", "yaml")...)
 	require.NoError(t, err)
 	assert.Equal(t, "trento: cordoned\n", progress)
-	assert.Equal(t, &result{Command: "cordon virtualnode", Succeeded: true, Steps: []string{"trento: cordoned"}, Warnings: []string{},
-		Objects: []resultObject{{Kind: "VirtualNode", Namespace: vn.Namespace, Name: "trento"}}}, printedResult(t, out))
+	assert.Equal(t, &invocation.Result{Command: "cordon virtualnode", Succeeded: true, Steps: []string{"trento: cordoned"}, Warnings: []string{},
+		Objects: []invocation.ResultObject{{Kind: "VirtualNode", Namespace: vn.Namespace, Name: "trento"}}}, printedResult(t, out))
 
 	out, _, err = refractctl(t, onCluster("delete", "virtualnode", "trento", "--timeout=300ms", "-o", "json")...)
 	require.Error(t, err)
 	failed := printedResult(t, out)
-	assert.Equal(t, exitTimedOut, failed.ExitCode)
+	assert.Equal(t, invocation.ExitTimedOut, failed.ExitCode)
 	assert.Equal(t, err.Error(), failed.Error)
 	assert.Empty(t, failed.Objects)
 
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "market"}})
 	out, _, err = refractctl(t, onCluster("unoffload", "namespace", "market", "-o", "json")...)
 	require.NoError(t, err)
-	assert.Equal(t, &result{Command: "unoffload namespace", Succeeded: true, Steps: []string{"market: on this cluster only"}, Warnings: []string{},
-		Objects: []resultObject{{Kind: "Namespace", Name: "market"}}}, printedResult(t, out))
+	assert.Equal(t, &invocation.Result{Command: "unoffload namespace", Succeeded: true, Steps: []string{"market: on this cluster only"}, Warnings: []string{},
+		Objects: []invocation.ResultObject{{Kind: "Namespace", Name: "market"}}}, printedResult(t, out))
 
 	out, _, err = refractctl(t, onCluster("drain", "virtualnode", "-o", "json")...)
-	require.Equal(t, exitUsage, exitCode(err))
+	require.Equal(t, invocation.ExitUsage, invocation.ExitCode(err))
 	assert.Empty(t, out)
 	out, _, err = refractctl(t, "version", "-o", "json")
 	require.NoError(t, err)

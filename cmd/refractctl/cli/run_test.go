@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/refract-project/refract/cmd/refractctl/cli/plugins"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/test/support/wattest"
 )
@@ -137,7 +138,7 @@ func TestContextOfATrial(t *testing.T) {
 		"both given":                  {map[string]any{"localNamespace": "bank", "remoteNamespace": "vault"}, "shop", host.Outgoing, "bank", "vault"},
 		"both given, on the way back": {map[string]any{"localNamespace": "bank", "remoteNamespace": "vault"}, "x", host.Incoming, "bank", "vault"},
 	} {
-		got := contextFor(tc.given, object(tc.namespace), tc.hook)
+		got := plugins.ContextFor(tc.given, object(tc.namespace), tc.hook)
 		if got["localNamespace"] != tc.local || got["remoteNamespace"] != tc.remote || got["nodeName"] != "cloud" {
 			t.Errorf("%s: the context is %v, want %s and %s", name, got, tc.local, tc.remote)
 		}
@@ -297,7 +298,7 @@ func TestPluginRunPrintsEveryObject(t *testing.T) {
 		require.NoError(t, err, format)
 		again := filepath.Join(t.TempDir(), "again."+format)
 		require.NoError(t, os.WriteFile(again, []byte(out), 0o600))
-		objects, err := readObjects("filename", again, nil)
+		objects, err := plugins.ReadObjects("filename", again, nil)
 		require.NoError(t, err, out)
 		require.Empty(t, cmp.Diff(want, objects[0]["spec"]), format)
 		require.NotContains(t, objects[0]["metadata"], "labels")

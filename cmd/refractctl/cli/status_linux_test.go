@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // terminal opens a pseudo-terminal. Text that is written to file can be read from screen.
@@ -36,16 +38,17 @@ func TestOnATerminalALineIsOverwritten(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	shown, file := terminal(t)
 	command := &cobra.Command{Use: "test", RunE: func(cmd *cobra.Command, _ []string) error {
-		writeWaiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
-		writeWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
+		invocation.WriteWaiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
+		invocation.WriteWaiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
 		fmt.Fprintln(cmd.OutOrStdout(), "the result")
 		return nil
 	}}
-	withStatusLine(command)
+	invocation.WithStatusLine(command)
 	command.SetArgs(nil)
 	command.SetErr(file)
 	command.SetOut(file)
 	require.NoError(t, command.Execute())
+	const overwrite = "\r\x1b[K"
 	want := overwrite + "milan: 2 pods are left" + overwrite + "milan: 1 pod is left" + overwrite + "milan: 1 pod is left\r\nthe result\r\n"
 	text := make([]byte, len(want)) // a single read from a terminal may return only part of the text
 	_, err := io.ReadFull(shown, text)

@@ -20,6 +20,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // patch patches an object, as a controller would.
@@ -60,7 +61,7 @@ func TestConsumersAreCordoned(t *testing.T) {
 	_, _, err = refractctl(t, onCluster("drain", "tenant", "MONZA")...)
 	require.ErrorContains(t, err, "monza")
 	_, _, err = refractctl(t, onCluster("cordon", "tenant")...)
-	assert.Equal(t, exitUsage, exitCode(err))
+	assert.Equal(t, invocation.ExitUsage, invocation.ExitCode(err))
 }
 
 // TestTheRecordOfADrainIsRemoved checks that refractctl activate tenant removes the record of a drain, which stays if
@@ -115,7 +116,7 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	patch(t, slice, `{"metadata":{"annotations":{"`+wire.CordonTenantAnnotation+`":"true"}}}`)
 	out, _, err := refractctl(t, onCluster("cordon", "tenant", "pavia", "-o", "json")...)
 	require.NoError(t, err)
-	assert.Equal(t, []resultObject{{Kind: "Tenant", Namespace: namespace, Name: "pavia"}}, printedResult(t, out).Objects)
+	assert.Equal(t, []invocation.ResultObject{{Kind: "Tenant", Namespace: namespace, Name: "pavia"}}, printedResult(t, out).Objects)
 
 	_, _, err = refractctl(t, onCluster("uncordon", "resourceslice", "share")...)
 	require.ErrorContains(t, err, "ResourceSlice liqo-tenant-pavia/share stays cordoned, because consumer pavia is: run refractctl uncordon tenant pavia")

@@ -22,6 +22,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli/invocation"
 )
 
 // virtualNode creates a VirtualNode, and its namespace if it is missing. The finalizer of the VirtualNode stays until
@@ -131,14 +132,14 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan", "--timeout=3s")...)
 	require.ErrorContains(t, err, "virtual node milan: not done after 3s: waiting for the controller manager of this cluster, which does not answer")
 	require.ErrorContains(t, err, "node milan stays cordoned: run the command again when the controller manager runs")
-	assert.Equal(t, exitTimedOut, exitCode(err))
+	assert.Equal(t, invocation.ExitTimedOut, invocation.ExitCode(err))
 	assert.True(t, unschedulable(t, "milan"))
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.False(t, askedForDrain(vn))
 
 	shown = &printed{}
 	running := offloading.VirtualNodeCondition{Type: offloading.NodeConditionType, Status: offloading.RunningConditionStatus, Reason: "NodeUncordoned", Message: "The node is no longer being drained", LastTransitionTime: metav1.Now()}
-	done = controller(t, shown, vn, func(*offloading.VirtualNode) bool { return strings.Contains(shown.String(), noController) }, running)
+	done = controller(t, shown, vn, func(*offloading.VirtualNode) bool { return strings.Contains(shown.String(), invocation.NoController) }, running)
 	require.NoError(t, refractctlTo(t, shown, onCluster("uncordon", "virtualnode", "milan")...))
 	require.NoError(t, <-done)
 	assert.Contains(t, shown.String(), "milan: The node is no longer being drained\nmilan: uncordoned\n")

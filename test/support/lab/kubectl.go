@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // Kubeconfig returns the path of an administrator's kubeconfig. It contains the contexts "home" and "cloud" for the two
@@ -44,7 +44,7 @@ func (l *Lab) writeKubeconfig() error {
 // Kubectl runs kubectl as an administrator of both clusters, and returns its standard output. The first argument is
 // usually --context=home or --context=cloud.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
-	path, err := testenv.Kubectl()
+	path, err := tools.Kubectl()
 	if err != nil {
 		return "", err
 	}

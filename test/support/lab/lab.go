@@ -19,6 +19,7 @@ import (
 
 	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/test/support/testenv/policies"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
 )
 
 // Names that are the same in each Lab. The cluster IDs are also the groups with which the clusters authenticate.
@@ -93,7 +94,7 @@ type Side struct {
 	// Journal reads the writes of all clients since the Lab was started.
 	Journal *Journal
 	// balancer is the load balancer in front of the API server. It is nil unless Options.Balanced is set.
-	balancer *testenv.Balancer
+	balancer *proxy.Balancer
 }
 
 // Lab consists of two joined clusters. It is not safe for concurrent use.
@@ -102,10 +103,10 @@ type Lab struct {
 	// PluginDir is the folder where the virtual kubelet looks for plugins.
 	PluginDir string
 	// Link connects the consumer to the provider's API server. It is nil unless Options.Linked is set.
-	Link *testenv.Link
+	Link *proxy.Link
 	// Webhook forwards calls to the webhooks of the consumer's controller managers. It is nil unless
 	// Options.Replicated is set.
-	Webhook *testenv.Balancer
+	Webhook *proxy.Balancer
 
 	opts      Options
 	dir, bin  string
@@ -160,7 +161,7 @@ func (l *Lab) up(ctx context.Context) error {
 	}
 	var err error
 	if l.opts.Linked {
-		if l.Link, err = testenv.NewLink(l.Provider.address()); err != nil {
+		if l.Link, err = proxy.NewLink(l.Provider.address()); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,7 @@ func (l *Lab) up(ctx context.Context) error {
 		return err
 	}
 	if l.opts.Replicated {
-		if l.Webhook, err = testenv.Balance(l.WebhookAddresses()...); err != nil {
+		if l.Webhook, err = proxy.Balance(l.WebhookAddresses()...); err != nil {
 			return err
 		}
 	}
@@ -199,7 +200,7 @@ func (l *Lab) balance() (err error) {
 		return nil
 	}
 	for _, side := range []*Side{l.Consumer, l.Provider} {
-		if side.balancer, err = testenv.Balance(side.address()); err != nil {
+		if side.balancer, err = proxy.Balance(side.address()); err != nil {
 			return err
 		}
 	}

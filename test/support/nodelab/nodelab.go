@@ -27,6 +27,8 @@ import (
 
 	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/test/support/testenv/machine"
+	"github.com/refract-project/refract/test/support/testenv/registry"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // Options configures a Lab. The zero value connects the pods of two clusters and reports no progress.
@@ -49,7 +51,7 @@ type Lab struct {
 	// Turin is nil unless Options.Turin is set.
 	Turin    *testenv.Cluster
 	Network  *machine.Network
-	Registry *testenv.Registry
+	Registry *registry.Registry
 	// Kubeconfig is the path of a kubeconfig that contains a context for each cluster, named after the cluster. The
 	// current context is rome.
 	Kubeconfig string
@@ -62,7 +64,7 @@ type Lab struct {
 
 // Start starts a lab. The caller must stop it.
 func Start(ctx context.Context, o Options) (_ *Lab, err error) {
-	if err := testenv.NodesHere(); err != nil {
+	if err := tools.NodesHere(); err != nil {
 		return nil, err
 	}
 	if o.Log == nil {
@@ -80,7 +82,7 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 	if l.Network, err = machine.NewNetwork(); err != nil {
 		return nil, err
 	}
-	if l.Registry, err = testenv.NewRegistry(ctx, l.Network); err != nil {
+	if l.Registry, err = registry.New(ctx, l.Network); err != nil {
 		return nil, err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -160,7 +162,7 @@ func (l *Lab) buildCommands(ctx context.Context) error {
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return err
 	}
-	kubectl, err := testenv.Kubectl()
+	kubectl, err := tools.Kubectl()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/refract-project/refract/test/support/testenv/internal/pki"
 )
 
 // Config returns a client configuration for a cluster administrator, without client-side throttling. It is a copy,
@@ -26,7 +28,7 @@ func (c *Cluster) Kubeconfig() string { return c.path("admin.conf") }
 // ConfigFor returns a client configuration for a user, with a client certificate that the cluster's CA has signed.
 // RBAC determines the user's permissions.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
-	cert, key, err := c.ca.issue(subject{name: user, orgs: groups})
+	cert, key, err := c.ca.Issue(pki.Subject{Name: user, Orgs: groups})
 	if err != nil {
 		return nil, err
 	}
@@ -98,14 +100,14 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name stri
 // anonymous returns a client configuration without an identity. Its rate is negative, which disables client-side
 // throttling.
 func (c *Cluster) anonymous() *rest.Config {
-	return &rest.Config{Host: c.server(), TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.certPEM}, QPS: -1}
+	return &rest.Config{Host: c.server(), TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.CertPEM}, QPS: -1}
 }
 
 // CA returns the PEM certificate of the cluster's CA, which has signed the API server's certificate.
-func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.certPEM...) }
+func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.CertPEM...) }
 
 // IssueServing returns a certificate and its key, in PEM. The API server accepts the certificate when it calls a
 // kubelet or a webhook. For a kubelet, cn must be "system:node:<node>" and orgs must be "system:nodes".
 func (c *Cluster) IssueServing(cn string, orgs []string, ips []net.IP, dns []string) (certPEM, keyPEM []byte, err error) {
-	return c.ca.issue(subject{name: cn, orgs: orgs, ips: ips, dns: dns})
+	return c.ca.Issue(pki.Subject{Name: cn, Orgs: orgs, IPs: ips, DNS: dns})
 }

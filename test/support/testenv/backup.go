@@ -96,12 +96,12 @@ func (c *Cluster) Restore(ctx context.Context, backup string, flags ...string) e
 	if err := os.RemoveAll(c.path("etcd")); err != nil {
 		return err
 	}
-	restore := exec.CommandContext(ctx, c.tools.etcdutl, append([]string{"snapshot", "restore", backup, "--data-dir=" + c.path("etcd"),
+	restore := exec.CommandContext(ctx, c.tools.Etcdutl, append([]string{"snapshot", "restore", backup, "--data-dir=" + c.path("etcd"),
 		"--name=etcd", "--initial-cluster=etcd=" + etcdPeerSocket, "--initial-advertise-peer-urls=" + etcdPeerSocket}, flags...)...)
 	if out, err := restore.CombinedOutput(); err != nil {
 		return fmt.Errorf("restoring etcd of cluster %s, %w: %s", c.opts.Name, err, out)
 	}
-	if err := c.run("etcd", c.tools.etcd, c.etcdArgs()); err != nil {
+	if err := c.run("etcd", c.tools.Etcd, c.etcdArgs()); err != nil {
 		return err
 	}
 	if err := c.StartAPIServer(ctx); err != nil {

@@ -19,8 +19,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/refract-project/refract/test/support/testenv/internal/pki"
+	"github.com/refract-project/refract/test/support/testenv/internal/ports"
 	"github.com/refract-project/refract/test/support/testenv/internal/process"
 	"github.com/refract-project/refract/test/support/testenv/machine"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // startTimeout limits Start if its context has no deadline. It is many times the usual duration on a loaded machine
@@ -31,21 +35,21 @@ const startTimeout = 3 * time.Minute
 type Cluster struct {
 	opts  Options
 	index int // index of the cluster in the call of StartAll
-	tools tools
+	tools tools.ControlPlane
 	dir   string
 
-	ca, frontProxyCA *authority
+	ca, frontProxyCA *pki.Authority
 	admin            *rest.Config
 	clients          kubernetes.Interface
 
 	launcher *process.Launcher
 	// port is the port of the API server on loopback. It is nil if the cluster has machines.
-	port *reservation
+	port *ports.Reservation
 	// machines are the machines of the real nodes. The control plane runs on the first machine. front connects this
 	// process to the API server.
 	machines  []*machine.Machine
-	nodeTools nodeTools
-	front     *Link
+	nodeTools tools.Node
+	front     *proxy.Link
 
 	// mu guards the records of the running processes.
 	mu        sync.Mutex
@@ -93,11 +97,11 @@ func start(ctx context.Context, opts Options, index int) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	tools, err := findTools()
+	programs, err := tools.FindControlPlane()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, index: index, tools: tools, processes: map[string]*process.Process{}, kept: map[string]bool{}, podCIDRs: map[*machine.Machine]string{}}
+	c := &Cluster{opts: opts, index: index, tools: programs, processes: map[string]*process.Process{}, kept: map[string]bool{}, podCIDRs: map[*machine.Machine]string{}}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := c.up(ctx); err != nil {
@@ -111,7 +115,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	if err := c.run("etcd", c.tools.etcd, c.etcdArgs()); err != nil {
+	if err := c.run("etcd", c.tools.Etcd, c.etcdArgs()); err != nil {
 		return err
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
@@ -141,15 +145,15 @@ func (c *Cluster) prepare() (err error) {
 	if c.opts.Nodes > 0 {
 		err = c.addMachines()
 	} else {
-		c.port, err = reservePort()
+		c.port, err = ports.Reserve()
 	}
 	if err != nil {
 		return err
 	}
-	if c.ca, err = newAuthority(c.opts.Name + "-ca"); err != nil {
+	if c.ca, err = pki.NewAuthority(c.opts.Name + "-ca"); err != nil {
 		return err
 	}
-	if c.frontProxyCA, err = newAuthority(c.opts.Name + "-front-proxy-ca"); err != nil {
+	if c.frontProxyCA, err = pki.NewAuthority(c.opts.Name + "-front-proxy-ca"); err != nil {
 		return err
 	}
 	if err = c.writeState(); err != nil {
@@ -166,9 +170,9 @@ func (c *Cluster) prepare() (err error) {
 }
 
 func (c *Cluster) startControllers() error {
-	manager := c.tools.promptControllerManager
+	manager := c.tools.PromptControllerManager
 	if len(c.machines) > 0 {
-		manager = c.tools.controllerManager
+		manager = c.tools.ControllerManager
 	}
 	if err := c.run("kube-controller-manager", manager, c.controllerManagerArgs()); err != nil {
 		return err
@@ -176,7 +180,7 @@ func (c *Cluster) startControllers() error {
 	if c.opts.NoScheduler {
 		return nil
 	}
-	return c.keep("kube-scheduler", c.tools.scheduler, c.schedulerArgs())
+	return c.keep("kube-scheduler", c.tools.Scheduler, c.schedulerArgs())
 }
 
 // keptPause is the delay before a component that has ended is restarted.
@@ -282,7 +286,7 @@ func (c *Cluster) Stop() error {
 		c.launcher.Close()
 	}
 	if c.port != nil {
-		c.port.release()
+		c.port.Release()
 	}
 	if c.dir == "" {
 		return nil
@@ -307,7 +311,7 @@ func (c *Cluster) StopAPIServer() error {
 
 // StartAPIServer starts the API server again, on the same port with the same data, and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
-	if err := c.run("kube-apiserver", c.tools.apiServer, c.apiServerArgs()); err != nil {
+	if err := c.run("kube-apiserver", c.tools.APIServer, c.apiServerArgs()); err != nil {
 		return err
 	}
 	return c.await(ctx, "the API server to be ready", c.apiServerReady)

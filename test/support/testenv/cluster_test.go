@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // TestTwoClusters runs several tests with the same two clusters. Each test checks one aspect.
@@ -65,7 +66,7 @@ func TestTwoClusters(t *testing.T) {
 }
 
 func testKubectl(t *testing.T, c *testenv.Cluster) {
-	kubectl, err := testenv.Kubectl()
+	kubectl, err := tools.Kubectl()
 	require.NoError(t, err)
 	run := func(args ...string) string {
 		out, err := exec.Command(kubectl, append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...).CombinedOutput()

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/refract-project/refract/test/support/testenv/internal/pki"
 )
 
 // components lists the names of the processes of a control plane, and of kwok.
@@ -46,21 +48,21 @@ func (c *Cluster) writeState() error {
 }
 
 func (c *Cluster) writeCertificates() error {
-	server := subject{
-		name: "kube-apiserver",
-		ips:  []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(c.host()), firstAddress(c.opts.ServiceCIDR)},
-		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+	server := pki.Subject{
+		Name: "kube-apiserver",
+		IPs:  []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(c.host()), firstAddress(c.opts.ServiceCIDR)},
+		DNS: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local"},
 	}
 	for name, issue := range map[string]struct {
-		by *authority
-		to subject
+		by *pki.Authority
+		to pki.Subject
 	}{
 		"apiserver":          {c.ca, server},
-		"kubelet-client":     {c.ca, subject{name: "kube-apiserver-kubelet-client", orgs: []string{"system:masters"}}},
-		"front-proxy-client": {c.frontProxyCA, subject{name: "front-proxy-client"}},
+		"kubelet-client":     {c.ca, pki.Subject{Name: "kube-apiserver-kubelet-client", Orgs: []string{"system:masters"}}},
+		"front-proxy-client": {c.frontProxyCA, pki.Subject{Name: "front-proxy-client"}},
 	} {
-		cert, key, err := issue.by.issue(issue.to)
+		cert, key, err := issue.by.Issue(issue.to)
 		if err != nil {
 			return err
 		}
@@ -68,21 +70,21 @@ func (c *Cluster) writeCertificates() error {
 			return err
 		}
 	}
-	if err := c.writePair("ca", c.ca.certPEM, c.ca.keyPEM); err != nil {
+	if err := c.writePair("ca", c.ca.CertPEM, c.ca.KeyPEM); err != nil {
 		return err
 	}
-	if err := c.writePair("front-proxy-ca", c.frontProxyCA.certPEM, c.frontProxyCA.keyPEM); err != nil {
+	if err := c.writePair("front-proxy-ca", c.frontProxyCA.CertPEM, c.frontProxyCA.KeyPEM); err != nil {
 		return err
 	}
 	return c.writeServiceAccountKey()
 }
 
 func (c *Cluster) writeServiceAccountKey() error {
-	key, keyPEM, err := newKey()
+	key, keyPEM, err := pki.NewKey()
 	if err != nil {
 		return err
 	}
-	public, err := encodePublic(key)
+	public, err := pki.EncodePublic(key)
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func (c *Cluster) apiServerArgs() []string {
 	}
 	if len(c.machines) == 0 {
 		args = append(args,
-			// The test process has bound the port, too (see reservation).
+			// The test process has bound the port, too (see ports.Reservation).
 			"--permit-port-sharing",
 			// Endpoints cannot contain loopback addresses.
 			"--endpoint-reconciler-type=none")
@@ -180,7 +182,7 @@ func (c *Cluster) apiServerPort() string {
 	if len(c.machines) > 0 {
 		return "6443"
 	}
-	return strconv.Itoa(c.port.port)
+	return strconv.Itoa(c.port.Port)
 }
 
 // server returns the URL at which this process reaches the API server.

@@ -26,7 +26,7 @@
 // # Ports
 //
 // Only the API server and kwok listen on ports of 127.0.0.1. etcd listens on a Unix socket, and the controllers do
-// not listen at all. The API server's port is reserved for the lifetime of the cluster (see reservation). So any
+// not listen at all. The API server's port is reserved for the lifetime of the cluster (see ports.Reservation). So any
 // number of clusters can be started at the same time, and an API server that was stopped to simulate an outage can
 // use its port again.
 //

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // ownerVariable is an environment variable. If it is set, this test binary becomes a program that owns a cluster
@@ -129,7 +130,7 @@ func execSleep(t *testing.T, cluster owned) {
 	require.NoError(t, err)
 	createPod(t, clients, "sleeper")
 	awaitReady(t, clients, "sleeper")
-	path, err := testenv.Kubectl()
+	path, err := tools.Kubectl()
 	require.NoError(t, err)
 	// The path of the state folder is one of the shell's arguments, so that processesIn finds the shell.
 	const script = "while :; do sleep 1; done"

@@ -23,6 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/test/support/testenv/internal/ports"
 )
 
 // KwokNodeLabel is the key of a label on every simulated node. Its value is "kwok".
@@ -221,7 +223,7 @@ func (c *Cluster) startKwok(ctx context.Context) error {
 		return fmt.Errorf("preparing kwok, %w", err)
 	}
 	for attempt := 1; ; attempt++ {
-		port, err := freePort()
+		port, err := ports.Free()
 		if err != nil {
 			return err
 		}
@@ -242,7 +244,7 @@ func (c *Cluster) runKwok(ctx context.Context, port int) error {
 	if len(c.machines) > 0 {
 		cidr = simulatedCIDR
 	}
-	err := c.run("kwok", c.tools.kwok, []string{
+	err := c.run("kwok", c.tools.Kwok, []string{
 		"--kubeconfig=" + c.path("kwok.conf"), "--config=" + c.path("kwok.yaml"),
 		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=" + cidr,
 		"--node-ip=127.0.0.1", "--node-port=" + strconv.Itoa(port), "--server-address=" + address,
@@ -274,7 +276,7 @@ func (c *Cluster) writeKwokState() error {
 }
 
 func (c *Cluster) writeKwokConfig(port int) error {
-	stages, err := os.ReadFile(c.tools.kwokStages)
+	stages, err := os.ReadFile(c.tools.KwokStages)
 	if err != nil {
 		return err
 	}

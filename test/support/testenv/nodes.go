@@ -22,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/test/support/testenv/machine"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 //go:embed templates
@@ -43,11 +45,11 @@ func (c *Cluster) addMachines() (err error) {
 		}
 		c.machines = append(c.machines, m)
 	}
-	if c.nodeTools, err = findNodeTools(); err != nil {
+	if c.nodeTools, err = tools.FindNode(); err != nil {
 		return err
 	}
-	c.front, err = newLink(func() (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	c.front, err = proxy.NewLinkTo(func() (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), proxy.DialTimeout)
 		defer cancel()
 		return c.machines[0].Dial(ctx, net.JoinHostPort(c.host(), c.apiServerPort()))
 	})
@@ -106,15 +108,15 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 
 func (c *Cluster) startNode(ctx context.Context, m *machine.Machine) error {
 	n := node{
-		Name: m.Name(), Address: m.Address(), ClusterCIDR: c.opts.PodCIDR, DNS: c.dnsAddress(), Registry: c.opts.Registry.network,
+		Name: m.Name(), Address: m.Address(), ClusterCIDR: c.opts.PodCIDR, DNS: c.dnsAddress(), Registry: c.opts.Registry.NodeAddress(),
 		Dir: c.path(m.Name()), PKI: c.path("pki"),
-		Shim: c.nodeTools.shim, Runc: c.nodeTools.runc, CNI: filepath.Dir(c.nodeTools.cniBridge),
+		Shim: c.nodeTools.Shim, Runc: c.nodeTools.Runc, CNI: filepath.Dir(c.nodeTools.CNIBridge),
 	}
 	if err := c.writeNodeState(m, n); err != nil {
 		return err
 	}
 	path := "PATH=" + filepath.Dir(n.Shim) + ":" + filepath.Dir(n.Runc) + ":" + os.Getenv("PATH")
-	if err := c.startOn(m, "containerd", []string{path}, c.nodeTools.containerd, "--config="+n.Dir+"/containerd.toml", "--log-level=warn"); err != nil {
+	if err := c.startOn(m, "containerd", []string{path}, c.nodeTools.Containerd, "--config="+n.Dir+"/containerd.toml", "--log-level=warn"); err != nil {
 		return err
 	}
 	if err := c.await(ctx, "containerd of "+m.Name(), func(ctx context.Context) error {
@@ -126,7 +128,7 @@ func (c *Cluster) startNode(ctx context.Context, m *machine.Machine) error {
 	}); err != nil {
 		return err
 	}
-	if err := c.startOn(m, "kubelet", []string{path}, c.nodeTools.kubelet, "--config="+n.Dir+"/kubelet.yaml", "--kubeconfig="+n.Dir+"-kubelet.conf", "--hostname-override="+n.Name, "--node-ip="+n.Address); err != nil {
+	if err := c.startOn(m, "kubelet", []string{path}, c.nodeTools.Kubelet, "--config="+n.Dir+"/kubelet.yaml", "--kubeconfig="+n.Dir+"-kubelet.conf", "--hostname-override="+n.Name, "--node-ip="+n.Address); err != nil {
 		return err
 	}
 	if err := c.await(ctx, "the pod range of "+m.Name(), func(ctx context.Context) error {
@@ -144,7 +146,7 @@ func (c *Cluster) startNode(ctx context.Context, m *machine.Machine) error {
 	if err := c.connectPods(m, n); err != nil {
 		return err
 	}
-	if err := c.startOn(m, "kube-proxy", nil, c.nodeTools.kubeProxy, "--config="+n.Dir+"/kube-proxy.yaml"); err != nil {
+	if err := c.startOn(m, "kube-proxy", nil, c.nodeTools.KubeProxy, "--config="+n.Dir+"/kube-proxy.yaml"); err != nil {
 		return err
 	}
 	return c.await(ctx, "the node "+m.Name()+" to be Ready", func(ctx context.Context) error { return c.nodeReady(ctx, m.Name()) })
@@ -313,7 +315,7 @@ func (c *Cluster) deploy(ctx context.Context, name string, values node) error {
 
 // kubectl runs kubectl as the administrator.
 func (c *Cluster) kubectl(stdin interface{ Read([]byte) (int, error) }, args ...string) error {
-	cmd := exec.Command(c.tools.kubectl, append(args, "--kubeconfig="+c.Kubeconfig())...)
+	cmd := exec.Command(c.tools.Kubectl, append(args, "--kubeconfig="+c.Kubeconfig())...)
 	cmd.Stdin = stdin
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)

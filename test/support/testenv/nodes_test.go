@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 // TestRealNodes checks that in two clusters with real nodes, pods can reach each other, names can be resolved, and
@@ -21,7 +22,7 @@ import (
 func TestRealNodes(t *testing.T) {
 	clusters := testenv.NodesForTest(t, testenv.Options{Name: "rome", Nodes: 2}, testenv.Options{Name: "milan", Nodes: 1})
 	require.NoError(t, testenv.Connect(clusters[0], clusters[1]))
-	kubectl, err := testenv.Kubectl()
+	kubectl, err := tools.Kubectl()
 	require.NoError(t, err)
 	try := func(c *testenv.Cluster, args ...string) (string, error) {
 		out, err := exec.CommandContext(t.Context(), kubectl, append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...).CombinedOutput()

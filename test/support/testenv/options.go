@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/refract-project/refract/test/support/testenv/machine"
+	"github.com/refract-project/refract/test/support/testenv/registry"
 )
 
 // Options configures one cluster. With the zero value, it is a control plane without nodes, in a temporary folder.
@@ -30,7 +31,7 @@ type Options struct {
 	Network *machine.Network
 	// Registry is the registry from which real nodes pull all images, regardless of the registry in the names of the
 	// images.
-	Registry *Registry
+	Registry *registry.Registry
 	// AuditLog enables the audit log (see Cluster.AuditLogPath).
 	AuditLog bool
 	// AuditWritesOf are groups of users. The audit log has the writes of their members, even without AuditLog, and nothing

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 func TestStartNamesWhatIsWrong(t *testing.T) {
@@ -58,7 +59,7 @@ func TestStartWithoutToolsNamesTheRemedy(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	t.Setenv("REFRACT_CACHE", t.TempDir())
 	_, err := testenv.Start(t.Context(), testenv.Options{})
-	if !errors.Is(err, testenv.ErrNoTools) || !strings.Contains(err.Error(), "make tools") {
+	if !errors.Is(err, tools.ErrNoTools) || !strings.Contains(err.Error(), "make tools") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/refract-project/refract/test/support/short"
 	"github.com/refract-project/refract/test/support/testenv/machine"
+	"github.com/refract-project/refract/test/support/testenv/registry"
+	"github.com/refract-project/refract/test/support/testenv/tools"
 )
 
 const (
@@ -102,7 +104,7 @@ const nodesVariable = "REFRACT_NODES"
 func NeedNodes(tb testing.TB) {
 	tb.Helper()
 	short.NeedTime(tb, "real nodes")
-	err := NodesHere()
+	err := tools.NodesHere()
 	switch {
 	case err == nil:
 	case os.Getenv(nodesVariable) != "":
@@ -125,7 +127,7 @@ func NodesForTest(tb testing.TB, opts ...Options) []*Cluster {
 			tb.Error(err)
 		}
 	})
-	registry, err := NewRegistry(tb.Context(), network)
+	registry, err := registry.New(tb.Context(), network)
 	if err != nil {
 		tb.Fatal(err)
 	}

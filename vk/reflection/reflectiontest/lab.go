@@ -30,6 +30,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/story"
 	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/proxy"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -283,9 +284,9 @@ func (l *Lab) Eventually(check func() error) {
 }
 
 // ThroughCable makes the manager connect to the provider through a cable that the test can cut.
-func (l *Lab) ThroughCable() *testenv.Cable {
+func (l *Lab) ThroughCable() *proxy.Cable {
 	l.Helper()
-	c := testenv.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)
+	c := proxy.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)
 	l.Options.Remote.Host = "https://" + c.Address()
 	return c
 }

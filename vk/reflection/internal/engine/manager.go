@@ -9,7 +9,7 @@
 //	manager.go                            the start of everything
 //	lifecycle.go, standby.go              starts and stops of namespaces, kinds, and the leading replica
 //	reflector.go, process.go              one kind: its queue, and what follows an evaluation
-//	lags.go, enqueue.go, follow.go        one kind in a namespace, while it is watched
+//	references.go, enqueue.go, follow.go  one kind in a namespace, while it is watched
 //	scope.go                              one kind in a namespace: objects, copies, and the context of plugins
 //	state.go, extension.go, denial.go     what is known of kinds and namespaces
 //	kind.go, options.go                   the configuration

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 )
 
 // anyKey replaces keys in paths that a plugin has chosen.
@@ -53,7 +53,7 @@ func (f *findings) publicKey(path, key string, isOfObject bool) string {
 
 // publicPath returns a path as a report may show it; see publicKey. object is the object before any plugin runs, or nil.
 func (f *findings) publicPath(path string, object any) string {
-	segments, err := document.ParsePath(path)
+	segments, err := fieldpath.Parse(path)
 	if err != nil {
 		return "[" + anyKey + "]"
 	}

@@ -12,7 +12,7 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/document/fieldpath"
 	defaults "github.com/refract-project/refract/plugins"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
@@ -45,7 +45,7 @@ type findings struct {
 func newFindings(c Candidate) *findings {
 	declared := map[string]bool{}
 	for _, text := range c.Declared {
-		segments, _ := document.ParsePath(text) // a manifest with an invalid path is refused
+		segments, _ := fieldpath.Parse(text) // a manifest with an invalid path is refused
 		path := ""
 		for _, s := range segments {
 			path = join(path, s.Key)
