@@ -87,7 +87,7 @@ func TestFlagsOfLiqoctl(t *testing.T) {
 func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 	for args, want := range map[string]string{
 		"authenticate --remote-context=milan":                                   "run refractctl peer",
-		"create resourceslice more --remote-cluster-id=milan":                   "refractctl create virtualnode NAME --provider=PROVIDER",
+		"create publickey --remote-cluster-id=milan":                            "network connect creates all objects",
 		"install kind --cluster-id=rome":                                        "run refractctl install",
 		"move volume data --target-node=milan":                                  "backup tool",
 		"network connect --remote-context=milan --disable-sharing-keys":         "public keys are always exchanged",
@@ -108,6 +108,9 @@ func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 			assert.NotContains(t, err.Error(), "invalid argument", "the sentence stands alone")
 		})
 	}
+	// The cluster was not joined by Liqo's protocol.
+	_, _, problem := refractctl(t, onCluster("create", "resourceslice", "more", "--remote-cluster-id=milan")...)
+	require.ErrorContains(t, problem, "run refractctl create virtualnode more --provider=milan")
 	// Flags without an effect are accepted.
 	_, _, err := refractctl(t, onCluster("info", "-v", "--skip-confirm")...)
 	require.NoError(t, err)
