@@ -229,8 +229,8 @@ type gatewayLoop struct {
 	// suspended is true while this pod behaves as a standby, because the peer knows a later active pod and the API server has not confirmed
 	// that this pod is active.
 	suspended bool
-	// superseded receives the later term that the peer knows, and confirmed the answer of the API server. confirming is the time of the last
-	// request.
+	// superseded receives the later term that the peer knows, and confirmed the answer of the API server. confirming is the time of the
+	// last request.
 	superseded chan int64
 	confirmed  chan confirmation
 	confirming time.Time
@@ -365,8 +365,8 @@ type confirmation struct {
 
 // confirm asks the API server whether this pod is active, because the peer knows a pod with a later term.
 func (g *gatewayLoop) confirm(ctx context.Context, term int64) {
-	if isPossible := time.UnixMilli(term).Before(time.Now().Add(maxTermSkew)); !isPossible || time.Since(g.confirming) < minConfirmInterval ||
-		g.peering.Standby {
+	isPossible := time.UnixMilli(term).Before(time.Now().Add(maxTermSkew))
+	if !isPossible || g.peering.Standby || time.Since(g.confirming) < minConfirmInterval {
 		return
 	}
 	g.confirming, g.laterTerm = time.Now(), term

@@ -109,7 +109,6 @@ func TestPinger(t *testing.T) {
 	require.Equal(t, []any{base64.StdEncoding.EncodeToString(key(1)), base64.StdEncoding.EncodeToString(key(2))}, fields["keys"])
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"timeStamp":"`+stamp()+`","keys":[`+encoded(key(1))+`]}`)
 	require.Equal(t, [][]byte{key(1)}, <-confirmed)
-	last := stamp()
 	send(pinger, `{"clusterID":"rome","msgType":"PING","refract":true,"timeStamp":"2020-01-01T00:00:00.15Z","keys":[`+encoded(key(4))+`]}`)
 	require.Equal(t, [][]byte{key(4)}, <-announced)
 	for fields, _ = receive(); fields["msgType"] != "PONG"; {
@@ -133,7 +132,7 @@ func TestPinger(t *testing.T) {
 		send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"timeStamp":"`+stamp()+`","term":`+term+`}`)
 	}
 	require.Equal(t, int64(6), <-superseded)
-	last = stamp()
+	last := stamp()
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"moved":true,"timeStamp":"`+last+`"}`)
 	<-reconnects
 

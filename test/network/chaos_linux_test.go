@@ -24,9 +24,9 @@ import (
 // `make chaos-network` sets these environment variables: the number of rounds, and what they are drawn from.
 const chaosRoundsVariable, chaosSeedVariable = "REFRACT_NETWORK_ROUNDS", "REFRACT_NETWORK_SEED"
 
-// TestNetworkChaos breaks two clusters with gateways of two pods each in a random order. After each step, pods must reach each other in both
-// directions, one pod of each gateway must be active, TCP connections that were opened before the first step must go on without a lost
-// byte, and what the rules forbid must not pass.
+// TestNetworkChaos breaks two clusters with gateways of two pods each in a random order. After each step, pods must reach each other
+// in both directions, one pod of each gateway must be active, TCP connections that were opened before the first step must go on
+// without a lost byte, and what the rules forbid must not pass.
 func TestNetworkChaos(t *testing.T) {
 	netlab.Need(t)
 	number := func(name string, value uint64) uint64 {
@@ -173,7 +173,8 @@ func (c *networkChaos) check(step string) {
 
 // checkForbidden checks that what the rules forbid does not pass: packets to a node of the other site, and to its gateway itself.
 func (c *networkChaos) checkForbidden(step string) {
-	for address, from := range map[string]*site{"10.72.0.5": c.milan, "10.62.0.5": c.rome, "169.254.18.1": c.rome, "169.254.18.2": c.milan} {
+	forbidden := map[string]*site{"10.72.0.5": c.milan, "10.62.0.5": c.rome, "169.254.18.1": c.rome, "169.254.18.2": c.milan}
+	for address, from := range forbidden {
 		require.False(c.t, connects(from.pod, address+":"+echoTCPPort), "%s: %s", step, address)
 	}
 }

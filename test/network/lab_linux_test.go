@@ -40,8 +40,8 @@ import (
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent, a plain tunnel or a fabric that reads
-// its objects from standard input, or as the command gateway.
+// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent, a plain tunnel or a fabric
+// that reads its objects from standard input, or as the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
 // lastEndpointVariable is an environment variable with the endpoint of the peer that another pod of the gateway has used.
@@ -52,8 +52,8 @@ func lastEndpoint() netip.AddrPort {
 	return endpoint
 }
 
-// activeFileVariable is an environment variable with the name of a file. As long as the file exists, the API server confirms that the pod is
-// active.
+// activeFileVariable is an environment variable with the name of a file. As long as the file exists, the API server confirms that
+// the pod is active.
 const activeFileVariable = "REFRACT_NETLAB_ACTIVE_FILE"
 
 func confirmActive(context.Context) bool {

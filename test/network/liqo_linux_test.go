@@ -65,9 +65,9 @@ func findLiqoGateway() (map[string]string, error) {
 	return files, nil
 }
 
-// measureLiqoClient measures the interruption of a TCP connection when the active pod of a server is killed, whose client is Liqo's. The
-// Service forgets its connections to the dead pod, as kube-proxy does. Otherwise the pings of the client keep them alive, and it never reaches
-// the other pod.
+// measureLiqoClient measures the interruption of a TCP connection when the active pod of a server is killed, whose client is Liqo's.
+// The Service forgets its connections to the dead pod, as kube-proxy does. Otherwise the pings of the client keep them alive, and it
+// never reaches the other pod.
 func (c *costs) measureLiqoClient(t *testing.T) {
 	const what = "longest gap of an established TCP connection, gateway killed, the other one is Liqo's client"
 	files, err := findLiqoGateway()
@@ -94,9 +94,9 @@ func (c *costs) measureLiqoClient(t *testing.T) {
 	c.table.Add("   of all rounds", "%s", killed)
 }
 
-// newLiqoClient creates two sites. Two pods of a gateway of Refract are the server in milan. The client in rome is Liqo's: its tunnel and its
-// checks of the connection. The agents on the nodes of rome are Refract's, and so are the routes and rules in the namespace of the client,
-// because Liqo's way between nodes and gateways needs a kernel with Geneve.
+// newLiqoClient creates two sites. Two pods of a gateway of Refract are the server in milan. The client in rome is Liqo's: its
+// tunnel and its checks of the connection. The agents on the nodes of rome are Refract's, and so are the routes and rules in the
+// namespace of the client, because Liqo's way between nodes and gateways needs a kernel with Geneve.
 func newLiqoClient(t *testing.T, files map[string]string) (rome, milan *site, pods *gatewayPods) {
 	t.Helper()
 	romeOptions := testenv.Options{Name: "rome", CRDPaths: []string{networkCRDs, copyLiqoCRDs(t)}, NoScheduler: true}

@@ -33,8 +33,8 @@ type partition struct{ activeAPI, standbyAPI, probes, peer bool }
 
 func (p partition) String() string {
 	var parts []string
-	for part, isCut := range map[string]bool{"active–API server": p.activeAPI, "standby–API server": p.standbyAPI, "active–standby": p.probes,
-		"gateways–peer": p.peer} {
+	for part, isCut := range map[string]bool{"active–API server": p.activeAPI, "standby–API server": p.standbyAPI,
+		"active–standby": p.probes, "gateways–peer": p.peer} {
 		if isCut {
 			parts = append(parts, part)
 		}
@@ -46,15 +46,15 @@ func (p partition) String() string {
 // takesOver reports whether the standby takes over although the active pod is running.
 func (p partition) takesOver() bool { return p.probes && !p.standbyAPI }
 
-// partitionsVariable is an environment variable. If it is "all", each partition is tried on both sides, also without the standby's line to the
-// API server. This takes about twenty minutes.
+// partitionsVariable is an environment variable. If it is "all", each partition is tried on both sides, also without the standby's
+// line to the API server. This takes about twenty minutes.
 const partitionsVariable = "REFRACT_PARTITIONS"
 
 const (
 	// cutPeriod is how long a partition lasts at least. A takeover takes less.
 	cutPeriod = 4 * time.Second
-	// healedTimeout is how long a TCP connection may stand still after the partition has ended. If a pod has to take over then, it waits for
-	// its connections to the API server, whose next packet may be due as late as the partition was long, and for the delay between two
+	// healedTimeout is how long a TCP connection may stand still after the partition has ended. If a pod has to take over then, it waits
+	// for its connections to the API server, whose next packet may be due as late as the partition was long, and for the delay between two
 	// takeovers. Then TCP itself waits for up to twice as long.
 	healedTimeout = 90 * time.Second
 	// twoActiveTimeout is how long two pods may be active while both reach the peer.
@@ -78,7 +78,8 @@ func TestPartitions(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s of %s", p, s.name), func(t *testing.T) {
 				for _, kill := range []bool{false, true} {
-					c := partitionCase{t: t, partition: p, s: s, other: map[*site]*site{rome: milan, milan: rome}[s], pods: pods[s], flow: flow}
+					other := map[*site]*site{rome: milan, milan: rome}[s]
+					c := partitionCase{t: t, partition: p, s: s, other: other, pods: pods[s], flow: flow}
 					c.play(kill)
 				}
 			})
@@ -182,7 +183,8 @@ func (c *partitionCase) reachesAPI(pod *command) bool {
 }
 
 // checkConnections checks what the Connections say while the lines are cut and the pod is active. A pod that does not reach the API
-// server cannot write that the peer is lost: it must not write either that it is connected, and the Connection is out of date a minute later.
+// server cannot write that the peer is lost: it must not write either that it is connected, and the Connection is out of date a
+// minute later.
 func (c *partitionCase) checkConnections(pod *command, before *networking.Connection) {
 	t := c.t
 	switch {
@@ -231,8 +233,8 @@ func dropPackets(t *testing.T, host *netlab.Host, name string, hooks map[*nftabl
 	inNFTables(t, host, func(c *nftables.Conn) {
 		c.AddTable(table)
 		for hook, rules := range hooks {
-			chain := c.AddChain(&nftables.Chain{Name: fmt.Sprint("hook-", *hook), Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook,
-				Priority: nftables.ChainPriorityRaw})
+			chain := c.AddChain(&nftables.Chain{Name: fmt.Sprint("hook-", *hook), Table: table, Type: nftables.ChainTypeFilter,
+				Hooknum: hook, Priority: nftables.ChainPriorityRaw})
 			for _, match := range rules {
 				c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(match, &expr.Verdict{Kind: expr.VerdictDrop})})
 			}

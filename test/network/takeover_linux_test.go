@@ -220,8 +220,8 @@ func TestDialOut(t *testing.T) {
 	require.Equal(t, endpoint, second.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint)
 }
 
-// TestTwoActivePods runs two pods of a client that are both active, because the first one does not know that it was replaced. It must find this
-// out from the peer, and become active again when the API server confirms it.
+// TestTwoActivePods runs two pods of a client that are both active, because the first one does not know that it was replaced. It
+// must find this out from the peer, and become active again when the API server confirms it.
 func TestTwoActivePods(t *testing.T) {
 	netlab.Need(t)
 	rome, milan := &cluster{name: "rome"}, &cluster{name: "milan"}
