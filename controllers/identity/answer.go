@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -31,6 +32,9 @@ const (
 	nodeCreatedReason      = "VirtualNodeCreated"
 	createNodeAction       = "CreateVirtualNode"
 )
+
+// clockGrace is the most by which the clock of a provider may be ahead.
+const clockGrace = 5 * time.Minute
 
 // applyAnswer creates the Identity of a slice that the provider has accepted, and its VirtualNode if one is requested.
 // controlPlane is the Identity with which this cluster accesses the provider.
@@ -58,6 +62,11 @@ func (s *ResourceSlices) ensureIdentity(ctx context.Context, slice *auth.Resourc
 	issued := clientcert.ValidityFor(slice.Status.AuthParams.SignedCRT, subject, key.Public())
 	if slice.Status.AuthParams.AwsConfig != nil {
 		s.report.Warn(slice, wrongCertificateReason, sendAction, "the provider issues AWS IAM users instead of certificates, which is not supported: install Refract there, and join the clusters with refractctl peer --credentials=token")
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if issued.From.After(s.options.Clock.Now().Add(clockGrace)) {
+		// It would keep later certificates from being used.
+		s.report.Warn(slice, wrongCertificateReason, sendAction, fmt.Sprintf("status.authParams.signedCRT is not valid before %s: it is not used. Compare the clocks of the clusters", issued.From.UTC().Format(time.RFC3339)))
 		return nil, nil //nolint:nilnil // as documented
 	}
 	if !issued.Known() {

@@ -200,7 +200,7 @@ func (i *Identities) writeSecret(ctx context.Context, identity *auth.Identity, k
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(identity, auth.GroupVersion.WithKind(auth.IdentityKind))}}}
 	}
 	if owner := metav1.GetControllerOf(desired); owner != nil && owner.Kind == auth.IdentityKind && owner.Name == identity.Name && owner.UID != identity.UID {
-		return "", report.Later(fmt.Errorf("Secret %s/%s belongs to a former Identity, and is being deleted", identity.Namespace, name), formerSecretDelay)
+		return "", report.Later(fmt.Errorf("a former Identity owns Secret %s/%s, which is being deleted", identity.Namespace, name), formerSecretDelay)
 	}
 	if !metav1.IsControlledBy(desired, identity) {
 		return fmt.Sprintf("Secret %s/%s exists and does not belong to this Identity; it was left unchanged. If refractctl peer has created it, the clusters are joined already: delete this Identity, or run refractctl unpeer first", identity.Namespace, name), nil

@@ -140,9 +140,13 @@ func (s *ResourceSlices) checkSlice(slice *auth.ResourceSlice, provider string) 
 	return ""
 }
 
-// reportProviderError writes an Event about the slice if its provider cannot be reached. Details that differ in each
-// attempt are only logged.
+// reportProviderError writes an Event about the slice if its provider cannot be reached, or if this cluster does not
+// accept what the provider has answered. Details that differ in each attempt are only logged.
 func (s *ResourceSlices) reportProviderError(slice *auth.ResourceSlice, provider string, err error) {
+	if apierrors.IsInvalid(err) && report.ClassOf(err) != report.Provider {
+		s.report.Warn(slice, notSentReason, sendAction, fmt.Sprintf("the answer of provider %s is not valid in this cluster; retrying: %s", provider, err))
+		return
+	}
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return
 	}

@@ -127,7 +127,7 @@ func NewGenerateTenantCommand(access *invocation.Access) *cobra.Command {
 		}
 		key, err := clientcert.ParsePrivateKey(keys.Data[wire.PrivateKeyField])
 		if err != nil {
-			return fmt.Errorf("Secret %s: %s: %w", name, wire.PrivateKeyField, err)
+			return fmt.Errorf("the key %s of Secret %s cannot be used: %w", wire.PrivateKeyField, name, err)
 		}
 		csr, err := clientcert.New(clientcert.Subject{CommonName: of.ClusterID, Organization: wire.ControlPlaneGroup}, key)
 		if err != nil {
