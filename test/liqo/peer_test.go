@@ -26,9 +26,9 @@ func TestPeerOfLiqoctl(t *testing.T) {
 	}
 
 	w.run("liqoctl create resourceslice milan-2 --context=rome --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=10")
-	w.run("kubectl --context=rome wait node/milan-2 --for=condition=Ready --timeout=2m")
+	w.awaitNode("milan-2")
 	w.run("refractctl create resourceslice milan-3 --context=rome --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=10")
-	w.run("kubectl --context=rome wait node/milan-3 --for=condition=Ready --timeout=2m")
+	w.awaitNode("milan-3")
 	w.eventually("1 1Gi 10", "kubectl --context=rome get node milan-3 --output=jsonpath='{.status.allocatable.cpu} {.status.allocatable.memory} {.status.allocatable.pods}'")
 	w.run("kubectl --namespace=shop create deployment extra --image=registry.example.com/web:1")
 	w.run(`kubectl --namespace=shop patch deployment extra --patch='{"spec":{"template":{"spec":{"nodeName":"milan-3"}}}}'`)
@@ -60,11 +60,17 @@ func TestExchangedManifests(t *testing.T) {
 		w.run("%s generate identity --context=milan --remote-cluster-id=rome --remote-tenant-namespace=liqo-tenant-milan >identity.yaml", tool)
 		w.run("kubectl apply --context=rome --filename=identity.yaml")
 		w.run("%s create resourceslice milan --context=rome --remote-cluster-id=milan", tool)
-		w.run("kubectl --context=rome wait node/milan --for=condition=Ready --timeout=2m")
+		w.awaitNode("milan")
 		w.run("refractctl delete resourceslice milan --context=rome")
 		w.run("kubectl --context=rome --namespace=liqo-tenant-milan delete --filename=identity.yaml")
 		w.run("kubectl --context=rome --namespace=liqo-tenant-milan delete secret liqo-signed-nonce")
 		w.run("kubectl --context=milan --namespace=liqo-tenant-rome delete --filename=tenant.yaml")
 		w.run("kubectl --context=milan --namespace=liqo-tenant-rome delete secret liqo-nonce")
 	}
+}
+
+// awaitNode waits until a node of rome is ready. It may not exist yet.
+func (w *world) awaitNode(name string) {
+	w.Helper()
+	w.eventually("True", `kubectl --context=rome get node %s --output=jsonpath='{.status.conditions[?(@.type=="Ready")].status}'`, name)
 }

@@ -14,11 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -118,32 +120,52 @@ type provider struct {
 // answerTimeout limits a request to a provider, which is often unreachable from the user's computer.
 const answerTimeout = 5 * time.Second
 
+// findProtocol reports whether a provider was joined by Liqo's protocol, and which command joins it again. This is the
+// case if it runs Liqo (refractctl peer then has created a Secret with a key), or if liqoctl has joined it.
+func (p *Examination) findProtocol(ctx context.Context, vn *offloading.VirtualNode) (liqo bool, again string, err error) {
+	again = "refractctl peer"
+	err = p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})
+	if err == nil {
+		return true, again, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return false, again, fmt.Errorf("getting Secret %s/%s, %w", vn.Namespace, peering.KeysSecret, err)
+	}
+	identity := client.ObjectKey{Namespace: vn.Namespace, Name: "controlplane-" + string(vn.Spec.ClusterID)}
+	err = p.Client.Get(ctx, identity, &auth.Identity{})
+	switch {
+	case err == nil:
+		return true, "liqoctl peer", nil
+	case apierrors.IsNotFound(err), apimeta.IsNoMatchError(err), apierrors.IsForbidden(err):
+		return false, again, nil
+	}
+	return false, again, fmt.Errorf("getting Identity %s, %w", identity, err)
+}
+
 // remoteRights checks each permission that this cluster needs in its tenant namespace on a provider. It returns only
 // errors of requests to this cluster.
 func (p *Examination) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
-	// This Secret exists only if the provider runs Liqo. Such a provider grants the permissions of Liqo's virtual kubelet.
-	err := p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("getting Secret %s/%s, %w", vn.Namespace, peering.KeysSecret, err)
+	liqo, again, err := p.findProtocol(ctx, vn)
+	if err != nil {
+		return err
 	}
-	liqo := err == nil
 	config := rest.CopyConfig(of.config)
 	config.Timeout, config.QPS = answerTimeout, -1
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		p.addFinding(of.subject, Error, "data.%s cannot be used, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.addFinding(of.subject, Error, "data.%s cannot be used, %v: recreate it with %s", wire.KubeconfigSecretKey, err, again)
 		return nil
 	}
 	rights := rbac.Attributes(of.tenant, rbac.RemoteControlPlane().PolicyRules(strings.NewReplacer()))
 	if liqo {
-		// One review is enough to check that the API server responds.
+		// The virtual kubelet has credentials of its own, for other permissions. One review is enough to check that the API server responds.
 		rights = rights[:1]
 	}
 	missing, err := refusedRights(ctx, rights, accessreview.Self(clientset.AuthorizationV1()))
 	id := vn.Spec.ClusterID
 	switch {
 	case apierrors.IsUnauthorized(err):
-		p.addFinding(of.subject, Error, "cluster %s rejects the credentials in it: renew them with refractctl peer", id)
+		p.addFinding(of.subject, Error, "cluster %s rejects the credentials in it: renew them with %s", id, again)
 	case apierrors.IsForbidden(err):
 		p.addFinding(of.subject, Warning, "what cluster %s lets this cluster do cannot be examined, %v: bind ClusterRole system:basic-user to the group system:authenticated there", id, err)
 	case err != nil:
