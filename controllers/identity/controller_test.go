@@ -208,9 +208,13 @@ func TestJoiningAProvider(t *testing.T) {
 			})
 			consumer.Get(t, identity, tenant, name)
 			assert.Empty(t, identity.Annotations, "the request is done")
-			renews := &auth.RenewList{}
-			require.NoError(t, provider.Client.List(t.Context(), renews, client.InNamespace(remoteTenant)))
-			assert.Empty(t, renews.Items)
+			controllertest.Eventually(t, "the Renew to be gone", func() error {
+				renews := &auth.RenewList{}
+				if err := provider.Client.List(t.Context(), renews, client.InNamespace(remoteTenant)); err != nil || len(renews.Items) == 0 {
+					return err
+				}
+				return fmt.Errorf("there are %d", len(renews.Items))
+			})
 		}
 	})
 

@@ -17,6 +17,7 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/renewal"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/apifailure"
@@ -44,6 +45,10 @@ func (i *Identities) renew(ctx context.Context, identity *auth.Identity, key cry
 	pause := min(maxRenewInterval, max(present.Life()/20, minRenewInterval))
 	if wait := i.triedAt(name).Add(pause).Sub(now); wait > 0 {
 		return wait, nil
+	}
+	// After a renewal, the cache may still have the former certificate.
+	if err := fresh.Check(ctx, i.client, i.access.live, identity); err != nil {
+		return 0, client.IgnoreNotFound(err)
 	}
 	next, err := i.requestCertificate(ctx, identity, key)
 	validity := clientcert.ValidityFor(next, subjectOf(identity, i.options.ClusterID.String()), key.Public())
