@@ -127,6 +127,7 @@ test-real: tools node-tools ## Run the tests that need real nodes (Debian, root)
 .PHONY: test-liqo
 test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on real nodes (Debian, root)
 	REFRACT_NODES=required REFRACT_LIQO=1 go test -v -timeout $(TEST_TIMEOUT) ./test/liqo
+	REFRACT_LIQO=1 go test -v -timeout $(TEST_TIMEOUT) -run TestLiqoClient ./test/network
 
 .PHONY: test-liqo-suites
 test-liqo-suites: tools node-tools liqo-tools ## Run Liqo's own suites with Liqo alone and with Refract, and print a table (half an hour, root)

@@ -102,6 +102,17 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	}
 }
 
+// grantsAmong returns the rendered roles and bindings that have the name of one in want.
+func grantsAmong(rendered []client.Object, want map[string]any) map[string]any {
+	found := map[string]any{}
+	for _, object := range rendered {
+		if _, ok := want[key(object)]; ok {
+			found[key(object)] = grantOf(object)
+		}
+	}
+	return found
+}
+
 // TestKubeletAccounts checks that the controller manager may create ServiceAccounts of virtual kubelets only if the
 // values say so, and only under the policies.
 func TestKubeletAccounts(t *testing.T) {
@@ -111,12 +122,7 @@ func TestKubeletAccounts(t *testing.T) {
 		given := values(t, "pair")
 		given["offloading"] = map[string]any{"createServiceAccounts": enabled}
 		rendered := objects(t, given)
-		found := map[string]any{}
-		for _, object := range rendered {
-			if _, ok := want[key(object)]; ok {
-				found[key(object)] = grantOf(object)
-			}
-		}
+		found := grantsAmong(rendered, want)
 		args := get[*appsv1.Deployment](t, rendered, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
 		policies := slices.ContainsFunc(rendered, func(object client.Object) bool { return object.GetName() == "refract-controller-manager-kubelet-roles" })
 		assert.Equal(t, enabled, slices.Contains(args, "--create-service-accounts"))
@@ -143,12 +149,7 @@ func TestProvidersAreJoined(t *testing.T) {
 		given := values(t, "pair")
 		given["authentication"] = map[string]any{"joinProviders": enabled}
 		rendered := objects(t, given)
-		found := map[string]any{}
-		for _, object := range rendered {
-			if _, ok := want[key(object)]; ok {
-				found[key(object)] = grantOf(object)
-			}
-		}
+		found := grantsAmong(rendered, want)
 		args := get[*appsv1.Deployment](t, rendered, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
 		has := func(name string) bool {
 			return slices.ContainsFunc(rendered, func(object client.Object) bool { return object.GetName() == name })

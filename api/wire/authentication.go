@@ -51,3 +51,7 @@ const (
 	// Quota of a consumer that refractctl has admitted, it records that the Quota is cordoned because the Tenant is.
 	CordonTenantAnnotation = "liqo.io/cordon-tenant"
 )
+
+// ControlPlaneIdentity returns the name of the Identity, in the tenant namespace of a provider, with which the
+// controllers of a consumer access the provider.
+func ControlPlaneIdentity(provider string) string { return "controlplane-" + provider }

@@ -23,6 +23,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/negotiation"
 )
 
@@ -36,14 +37,29 @@ const (
 // clockGrace is the most by which the clock of a provider may be ahead.
 const clockGrace = 5 * time.Minute
 
-// applyAnswer creates the Identity of a slice that the provider has accepted, and its VirtualNode if one is requested.
-// controlPlane is the Identity with which this cluster accesses the provider.
-func (s *ResourceSlices) applyAnswer(ctx context.Context, slice *auth.ResourceSlice, controlPlane *auth.Identity, key crypto.Signer) error {
+// refusal is an answer of a provider that cannot be applied, for an Event about the slice.
+type refusal struct{ reason, action, message string }
+
+func (r *refusal) Error() string { return r.message }
+
+func refuse(reason, action, format string, arguments ...any) error {
+	return &refusal{reason, action, fmt.Sprintf(format, arguments...)}
+}
+
+// applyAnswer creates the Identity of a slice that the provider has accepted, and its VirtualNode if one is requested. of
+// is the access of this cluster to the provider. It returns a *refusal if the provider has denied the slice, or if the
+// answer cannot be used.
+func (s *ResourceSlices) applyAnswer(ctx context.Context, slice *auth.ResourceSlice, of *controlPlane) error {
+	for _, condition := range slice.Status.Conditions {
+		if condition.Status == auth.ResourceSliceDenied {
+			return refuse(deniedReason, sendAction, "provider %s denied this ResourceSlice (%s): %s", of.access.Provider, condition.Type, condition.Message)
+		}
+	}
 	if slice.Status.Decision(auth.AuthenticationCondition) != auth.ResourceSliceAccepted || slice.Status.AuthParams == nil {
 		return nil
 	}
-	identity, err := s.ensureIdentity(ctx, slice, controlPlane, key)
-	if err != nil || identity == nil {
+	identity, err := s.ensureIdentity(ctx, slice, of)
+	if err != nil {
 		return err
 	}
 	requested := slice.Annotations[wire.CreateVirtualNodeAnnotation]
@@ -53,29 +69,34 @@ func (s *ResourceSlices) applyAnswer(ctx context.Context, slice *auth.ResourceSl
 	return s.ensureNode(ctx, slice, identity.Status.KubeconfigSecretRef.Name)
 }
 
-// ensureIdentity returns the Identity of a slice. It creates the Identity, or replaces its certificate by a newer one of
-// the provider. The result is nil if the provider's certificate cannot be used. The address of the provider is that of
-// the Identity for its control plane, so that a provider cannot send virtual kubelets to other servers.
-func (s *ResourceSlices) ensureIdentity(ctx context.Context, slice *auth.ResourceSlice, controlPlane *auth.Identity, key crypto.Signer) (*auth.Identity, error) {
-	consumer := s.options.ClusterID.String()
-	subject := clientcert.Subject{CommonName: auth.ResourceSliceUser(slice.Name, consumer), Organization: consumer}
-	issued := clientcert.ValidityFor(slice.Status.AuthParams.SignedCRT, subject, key.Public())
-	if slice.Status.AuthParams.AwsConfig != nil {
-		s.report.Warn(slice, wrongCertificateReason, sendAction, "the provider issues AWS IAM users instead of certificates, which is not supported: install Refract there, and join the clusters with refractctl peer --credentials=token")
-		return nil, nil //nolint:nilnil // as documented
-	}
-	if issued.From.After(s.options.Clock.Now().Add(clockGrace)) {
+// checkCertificate returns the validity of the certificate that the provider has issued for a slice, or a *refusal if it
+// cannot be used.
+func (s *ResourceSlices) checkCertificate(params *auth.AuthParams, subject clientcert.Subject, key crypto.Signer) (credentials.Validity, error) {
+	issued := clientcert.ValidityFor(params.SignedCRT, subject, key.Public())
+	switch {
+	case params.AwsConfig != nil:
+		return issued, refuse(wrongCertificateReason, sendAction, "the provider issues AWS IAM users instead of certificates, which is not supported: install Refract there, and join the clusters with refractctl peer --credentials=token")
+	case !issued.Known():
+		return issued, refuse(wrongCertificateReason, sendAction, "status.authParams.signedCRT is not a certificate for the key of this cluster and the subject %s: it is not used, and no virtual node is created", subject)
+	case issued.From.After(s.options.Clock.Now().Add(clockGrace)):
 		// It would keep later certificates from being used.
-		s.report.Warn(slice, wrongCertificateReason, sendAction, fmt.Sprintf("status.authParams.signedCRT is not valid before %s: it is not used. Compare the clocks of the clusters", issued.From.UTC().Format(time.RFC3339)))
-		return nil, nil //nolint:nilnil // as documented
+		return issued, refuse(wrongCertificateReason, sendAction, "status.authParams.signedCRT is not valid before %s: it is not used. Compare the clocks of the clusters", issued.From.UTC().Format(time.RFC3339))
 	}
-	if !issued.Known() {
-		s.report.Warn(slice, wrongCertificateReason, sendAction, fmt.Sprintf("status.authParams.signedCRT is not a certificate for the key of this cluster and the subject %s: it is not used, and no virtual node is created", subject))
-		return nil, nil //nolint:nilnil // as documented
+	return issued, nil
+}
+
+// ensureIdentity returns the Identity of a slice. It creates the Identity, or replaces its certificate by a newer one of
+// the provider. The provider's address is copied from the Identity for its control plane, so that a provider cannot send
+// virtual kubelets to other servers.
+func (s *ResourceSlices) ensureIdentity(ctx context.Context, slice *auth.ResourceSlice, of *controlPlane) (*auth.Identity, error) {
+	subject := sliceSubject(slice.Name, s.options.ClusterID.String())
+	issued, err := s.checkCertificate(slice.Status.AuthParams, subject, of.key)
+	if err != nil {
+		return nil, err
 	}
 	name := client.ObjectKey{Namespace: slice.Namespace, Name: sliceNamePrefix + slice.Name}
 	present := &auth.Identity{}
-	err := s.client.Get(ctx, name, present)
+	err = s.client.Get(ctx, name, present)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("getting Identity %s, %w", name, err)
 	}
@@ -85,17 +106,16 @@ func (s *ResourceSlices) ensureIdentity(ctx context.Context, slice *auth.Resourc
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(slice, auth.GroupVersion.WithKind(auth.ResourceSliceKind))}}}
 	}
 	if !metav1.IsControlledBy(desired, slice) {
-		s.report.Warn(slice, wrongCertificateReason, sendAction, fmt.Sprintf("Identity %s exists and does not belong to this ResourceSlice; it was left unchanged: delete it, or use another name for the ResourceSlice", name.Name))
-		return nil, nil //nolint:nilnil // as documented
+		return nil, refuse(wrongCertificateReason, sendAction, "Identity %s exists and does not belong to this ResourceSlice; it was left unchanged: delete it, or use another name for the ResourceSlice", name.Name)
 	}
 	if desired.Labels == nil {
 		desired.Labels = map[string]string{}
 	}
-	maps.Copy(desired.Labels, map[string]string{wire.RemoteClusterIDLabel: controlPlane.Spec.ClusterID.String(), wire.ResourceSliceNameLabel: slice.Name})
-	desired.Spec.ClusterID, desired.Spec.Type = controlPlane.Spec.ClusterID, auth.ResourceSliceIdentityType
-	desired.Spec.AuthParams.APIServer, desired.Spec.AuthParams.CA = controlPlane.Spec.AuthParams.APIServer, controlPlane.Spec.AuthParams.CA
+	maps.Copy(desired.Labels, map[string]string{wire.RemoteClusterIDLabel: of.identity.Spec.ClusterID.String(), wire.ResourceSliceNameLabel: slice.Name})
+	desired.Spec.ClusterID, desired.Spec.Type = of.identity.Spec.ClusterID, auth.ResourceSliceIdentityType
+	desired.Spec.AuthParams.APIServer, desired.Spec.AuthParams.CA = of.identity.Spec.AuthParams.APIServer, of.identity.Spec.AuthParams.CA
 	// A renewed certificate is newer than the one in the slice.
-	if used := clientcert.ValidityFor(desired.Spec.AuthParams.SignedCRT, subject, key.Public()); !used.Known() || issued.From.After(used.From) {
+	if used := clientcert.ValidityFor(desired.Spec.AuthParams.SignedCRT, subject, of.key.Public()); !used.Known() || issued.From.After(used.From) {
 		desired.Spec.AuthParams.SignedCRT = slice.Status.AuthParams.SignedCRT
 	}
 	switch {
@@ -119,7 +139,7 @@ func (s *ResourceSlices) ensureNode(ctx context.Context, slice *auth.ResourceSli
 	err := s.client.Get(ctx, key, present)
 	if err == nil {
 		if !metav1.IsControlledBy(present, slice) {
-			s.report.Warn(slice, nodeExistsReason, createNodeAction, fmt.Sprintf("VirtualNode %s exists and does not belong to this ResourceSlice; it was left unchanged: use another name for the ResourceSlice", key.Name))
+			return refuse(nodeExistsReason, createNodeAction, "VirtualNode %s exists and does not belong to this ResourceSlice; it was left unchanged: use another name for the ResourceSlice", key.Name)
 		}
 		return nil
 	}

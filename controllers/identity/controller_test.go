@@ -226,6 +226,22 @@ func TestJoiningAProvider(t *testing.T) {
 		})
 	})
 
+	t.Run("a denial is reported, and the virtual node stays", func(t *testing.T) {
+		consumerOfProvider := &auth.Tenant{}
+		provider.Get(t, consumerOfProvider, remoteTenant, "rome")
+		provider.Patch(t, consumerOfProvider, `{"spec":{"tenantCondition":"Cordoned"}}`)
+		denied := request(t, "denied", nil)
+		assert.Contains(t, consumer.AwaitEvent(t, tenant, auth.ResourceSliceKind, "denied", "ResourceSliceDenied").Note, "is cordoned")
+		err := consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(denied), &offloading.VirtualNode{})
+		assert.True(t, apierrors.IsNotFound(err), "%v", err)
+		consumer.Get(t, vn, tenant, "web")
+		assert.Nil(t, vn.DeletionTimestamp)
+		provider.Patch(t, consumerOfProvider, `{"spec":{"tenantCondition":"Active"}}`)
+		await(t, &consumer, &offloading.VirtualNode{}, tenant, "denied", "the virtual node", func(*offloading.VirtualNode) bool { return true })
+		consumer.Delete(t, denied)
+		consumer.AwaitGone(t, denied)
+	})
+
 	t.Run("a foreign object on the provider is left unchanged", func(t *testing.T) {
 		provider.Create(t, &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: remoteTenant, Name: "theirs"}, Spec: auth.ResourceSliceSpec{Class: "other"}})
 		theirs := request(t, "theirs", nil)

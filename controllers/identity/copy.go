@@ -91,10 +91,9 @@ func (s *ResourceSlices) updateCopy(ctx context.Context, provider *remote.Remote
 	return nil
 }
 
-// copyStatus copies the provider's answer to the slice, and reports a denial.
+// copyStatus copies the provider's answer to the slice.
 func (s *ResourceSlices) copyStatus(ctx context.Context, slice, copied *auth.ResourceSlice) error {
 	answered := statusFrom(copied)
-	s.reportDenial(slice, &answered)
 	if equality.Semantic.DeepEqual(slice.Status, answered) {
 		return nil
 	}
@@ -105,17 +104,6 @@ func (s *ResourceSlices) copyStatus(ctx context.Context, slice, copied *auth.Res
 	}
 	*slice = *changed
 	return nil
-}
-
-// reportDenial writes an Event about a slice that the provider has denied.
-func (s *ResourceSlices) reportDenial(slice *auth.ResourceSlice, answered *auth.ResourceSliceStatus) {
-	for _, condition := range answered.Conditions {
-		if condition.Status == auth.ResourceSliceDenied {
-			s.report.Warn(slice, deniedReason, sendAction, fmt.Sprintf("provider %s denied this ResourceSlice (%s): %s", slice.Labels[wire.RemoteIDLabel], condition.Type, condition.Message))
-			return
-		}
-	}
-	s.report.Clear(client.ObjectKeyFromObject(slice))
 }
 
 // statusFrom returns the status of a copy without what this cluster does not use. Texts of the provider are sanitized

@@ -4,7 +4,6 @@
 package identity
 
 import (
-	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -21,7 +20,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -79,9 +77,6 @@ const (
 // created again.
 const formerSecretDelay = 2 * time.Second
 
-// controlPlaneIdentity returns the name of the Identity with which the controllers of this cluster access a provider.
-func controlPlaneIdentity(provider string) string { return "controlplane-" + provider }
-
 // kubeconfigSecret returns the name of the Secret with the kubeconfig of an Identity.
 func kubeconfigSecret(identity string) string { return "kubeconfig-" + identity }
 
@@ -93,10 +88,15 @@ func sliceOf(identity *auth.Identity) string {
 	return identity.Labels[wire.ResourceSliceNameLabel]
 }
 
+// sliceSubject returns the subject of the certificate of a ResourceSlice of the consumer.
+func sliceSubject(slice, consumer string) clientcert.Subject {
+	return clientcert.Subject{CommonName: auth.ResourceSliceUser(slice, consumer), Organization: consumer}
+}
+
 // subjectOf returns the subject of the certificate of an Identity of the consumer.
 func subjectOf(identity *auth.Identity, consumer string) clientcert.Subject {
 	if identity.Spec.Type == auth.ResourceSliceIdentityType {
-		return clientcert.Subject{CommonName: auth.ResourceSliceUser(sliceOf(identity), consumer), Organization: consumer}
+		return sliceSubject(sliceOf(identity), consumer)
 	}
 	return clientcert.Subject{CommonName: consumer, Organization: wire.ControlPlaneGroup}
 }
@@ -263,29 +263,4 @@ func (i *Identities) Register(ctx context.Context, mgr manager.Manager) error {
 		WithOptions(workers.Options(1)).
 		Watches(&auth.Identity{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
 		Complete(lanes)
-}
-
-// accessTo returns the access to a provider with the Identity for its control plane, or ok=false if there is no Identity
-// that can be used. The Identity counts only after its kubeconfig was written, so that clusters that refractctl peer has
-// joined stay as they are.
-func (a *Access) accessTo(ctx context.Context, namespace, provider string) (access remote.Access, ok bool, err error) {
-	identity := &auth.Identity{}
-	name := client.ObjectKey{Namespace: namespace, Name: controlPlaneIdentity(provider)}
-	if err := a.client.Get(ctx, name, identity); err != nil || identity.Status.KubeconfigSecretRef == nil {
-		return remote.Access{}, false, client.IgnoreNotFound(err)
-	}
-	key, err := a.clusterKey(ctx)
-	if err != nil {
-		return remote.Access{}, false, err
-	}
-	kubeconfig, _, err := newKubeconfig(identity, a.options.ClusterID.String(), key)
-	if err != nil || identity.Spec.ClusterID.String() != provider {
-		return remote.Access{}, false, nil //nolint:nilerr // an Event about the Identity reports it
-	}
-	return remote.Access{Kubeconfig: kubeconfig, Provider: provider, Namespace: cmp.Or(ptr.Deref(identity.Spec.Namespace, ""), wire.TenantNamespace(a.options.ClusterID.String()))}, true, nil
-}
-
-// dueIn returns the time until a third of the lifetime of a certificate has passed.
-func dueIn(validity credentials.Validity, now time.Time) time.Duration {
-	return validity.From.Add(validity.Life() / 3).Sub(now)
 }

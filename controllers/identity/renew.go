@@ -84,6 +84,11 @@ func (i *Identities) renew(ctx context.Context, identity *auth.Identity, key cry
 	return max(dueIn(validity, now), minRenewInterval), nil
 }
 
+// dueIn returns the time until a third of the lifetime of a certificate has passed.
+func dueIn(validity credentials.Validity, now time.Time) time.Duration {
+	return validity.From.Add(validity.Life() / 3).Sub(now)
+}
+
 // triedAt returns the time of the last failed renewal of an Identity, or the zero time.
 func (i *Identities) triedAt(name types.NamespacedName) time.Time {
 	i.mu.Lock()
@@ -122,14 +127,14 @@ func (i *Identities) requestCertificate(ctx context.Context, identity *auth.Iden
 	ctx, cancel := context.WithTimeout(ctx, renewal.Timeout)
 	defer cancel()
 	provider := identity.Spec.ClusterID.String()
-	access, ok, err := i.access.accessTo(ctx, identity.Namespace, provider)
+	of, err := i.access.controlPlane(ctx, identity.Namespace, provider)
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
-		return nil, report.Errorf(report.Missing, "Identity %s/%s does not exist, or cannot be used", identity.Namespace, controlPlaneIdentity(provider))
+	if of == nil {
+		return nil, report.Errorf(report.Missing, "Identity %s/%s does not exist, or cannot be used", identity.Namespace, wire.ControlPlaneIdentity(provider))
 	}
-	opened, err := i.remotes.Open(client.ObjectKeyFromObject(identity), access)
+	opened, err := i.remotes.Open(client.ObjectKeyFromObject(identity), of.access)
 	if err != nil {
 		return nil, report.Errorf(report.Invalid, "connecting to provider %s, %w", provider, err)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
+	"github.com/refract-project/refract/controllers/internal/offer"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
@@ -167,48 +168,54 @@ func (s *ResourceSlices) forget(key types.NamespacedName) {
 	delete(s.used, key)
 }
 
-// open returns the client for the copy of a slice. ready is false if this cluster has no Identity for the provider.
-func (s *ResourceSlices) open(ctx context.Context, slice *auth.ResourceSlice, provider string) (opened *remote.Remote, ready bool, err error) {
+// open returns the client for the copy of a slice.
+func (s *ResourceSlices) open(slice *auth.ResourceSlice, access remote.Access) (*remote.Remote, error) {
 	key := client.ObjectKeyFromObject(slice)
-	access, ready, err := s.access.accessTo(ctx, slice.Namespace, provider)
-	s.mu.Lock()
-	if ready {
-		s.used[key] = access
-	} else {
-		access, ready = s.used[key]
-	}
-	s.mu.Unlock()
-	if !ready {
-		return nil, false, err
-	}
-	opened, err = s.remotes.Open(key, access)
+	opened, err := s.remotes.Open(key, access)
 	if err != nil {
-		return nil, false, report.Errorf(report.Invalid, "connecting to provider %s of ResourceSlice %s, %w", provider, key, err)
+		return nil, report.Errorf(report.Invalid, "connecting to provider %s of ResourceSlice %s, %w", access.Provider, key, err)
 	}
-	return opened, true, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[key] = access
+	return opened, nil
+}
+
+// reopen returns the client for the copy of a slice that is being deleted, or nil if this cluster has no access. The
+// Identity may be gone already.
+func (s *ResourceSlices) reopen(ctx context.Context, slice *auth.ResourceSlice, provider string) (*remote.Remote, error) {
+	of, err := s.access.controlPlane(ctx, slice.Namespace, provider)
+	if of != nil {
+		return s.open(slice, of.access)
+	}
+	s.mu.Lock()
+	access, known := s.used[client.ObjectKeyFromObject(slice)]
+	s.mu.Unlock()
+	if !known {
+		return nil, err
+	}
+	return s.open(slice, access)
 }
 
 // sendSlice makes the copy on the provider equal to the slice, and applies the provider's answer.
 func (s *ResourceSlices) sendSlice(ctx context.Context, slice *auth.ResourceSlice, provider string) (time.Duration, error) {
-	identity := &auth.Identity{}
-	name := client.ObjectKey{Namespace: slice.Namespace, Name: controlPlaneIdentity(provider)}
-	if err := s.client.Get(ctx, name, identity); err != nil {
-		if apierrors.IsNotFound(err) && len(slice.Spec.CSR) > 0 {
-			s.report.Warn(slice, notSentReason, sendAction, fmt.Sprintf("there is no Identity %s in this namespace, so this cluster cannot access provider %s: peer the clusters (liqoctl peer)", name.Name, provider))
-		}
-		// Package resourcerequest denies other slices while there is no Identity. The watch of Identities triggers the
-		// next reconciliation.
-		return refreshInterval, client.IgnoreNotFound(err)
-	}
-	key, err := s.access.clusterKey(ctx)
+	of, err := s.access.controlPlane(ctx, slice.Namespace, provider)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.completeSpec(ctx, slice, provider, key); err != nil {
+	if of == nil {
+		// Package resourcerequest denies slices that were never sent. The watch of Identities triggers the next
+		// reconciliation.
+		if len(slice.Spec.CSR) > 0 {
+			s.report.Warn(slice, notSentReason, sendAction, fmt.Sprintf("Identity %s does not exist in this namespace, or cannot be used (its Events say why), so this cluster cannot access provider %s: peer the clusters (liqoctl peer)", wire.ControlPlaneIdentity(provider), provider))
+		}
+		return refreshInterval, nil
+	}
+	if err := s.completeSpec(ctx, slice, provider, of.key); err != nil {
 		return 0, err
 	}
-	opened, ready, err := s.open(ctx, slice, provider)
-	if err != nil || !ready {
+	opened, err := s.open(slice, of.access)
+	if err != nil {
 		return refreshInterval, err
 	}
 	copied, err := s.getCopy(ctx, opened, slice.Name)
@@ -246,13 +253,20 @@ func (s *ResourceSlices) sendSlice(ctx context.Context, slice *auth.ResourceSlic
 	if err := s.copyStatus(ctx, slice, copied); err != nil {
 		return 0, err
 	}
-	return refreshInterval, s.applyAnswer(ctx, slice, identity, key)
+	err = s.applyAnswer(ctx, slice, of)
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		s.report.Warn(slice, refused.reason, refused.action, refused.message)
+		return refreshInterval, nil
+	}
+	if err == nil {
+		s.report.Clear(client.ObjectKeyFromObject(slice))
+	}
+	return refreshInterval, err
 }
 
 // completeSpec sets the fields of a slice that its author may leave out, among them the certificate request.
 func (s *ResourceSlices) completeSpec(ctx context.Context, slice *auth.ResourceSlice, provider string, key crypto.Signer) error {
-	consumer := s.options.ClusterID.String()
-	subject := clientcert.Subject{CommonName: auth.ResourceSliceUser(slice.Name, consumer), Organization: consumer}
+	subject := sliceSubject(slice.Name, s.options.ClusterID.String())
 	changed := slice.DeepCopy()
 	changed.Spec.ConsumerClusterID, changed.Spec.ProviderClusterID = ptr.To(s.options.ClusterID), ptr.To(core.ClusterID(provider))
 	if _, err := clientcert.Check(slice.Spec.CSR, subject, key.Public()); err != nil {
@@ -326,13 +340,13 @@ func (s *ResourceSlices) removeNode(ctx context.Context, slice *auth.ResourceSli
 // removeCopy deletes the copy of a slice, and reports whether it is gone. A provider that has withdrawn the access of
 // this cluster has ended the peering.
 func (s *ResourceSlices) removeCopy(ctx context.Context, slice *auth.ResourceSlice, provider string) (gone bool, err error) {
-	opened, ready, err := s.open(ctx, slice, provider)
+	opened, err := s.reopen(ctx, slice, provider)
 	if err != nil {
 		return false, err
 	}
-	if !ready {
+	if opened == nil {
 		s.report.Warn(slice, noAccessReason, sendAction, fmt.Sprintf("the copy at provider %s cannot be deleted, because this cluster has no kubeconfig from Identity %s: peer the clusters again, or annotate the ForeignCluster with %s=true if the provider is lost",
-			provider, controlPlaneIdentity(provider), wire.PermanentlyUnreachableAnnotation))
+			provider, wire.ControlPlaneIdentity(provider), wire.PermanentlyUnreachableAnnotation))
 		return false, nil
 	}
 	copied, err := s.getCopy(ctx, opened, slice.Name)
@@ -367,17 +381,8 @@ func (s *ResourceSlices) Register(ctx context.Context, mgr manager.Manager) erro
 	if err := mgr.Add(lanes); err != nil {
 		return err
 	}
-	slicesOfNamespace := func(ctx context.Context, object client.Object) (requests []reconcile.Request) {
-		list := &auth.ResourceSliceList{}
-		if err := s.client.List(ctx, list, client.InNamespace(object.GetNamespace())); err != nil {
-			return nil
-		}
-		for i := range list.Items {
-			if isOutgoing(&list.Items[i]) {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return requests
+	slicesOfNamespace := func(ctx context.Context, object client.Object) []reconcile.Request {
+		return offer.RequestsForSlices(ctx, s.client, isOutgoing, client.InNamespace(object.GetNamespace()))
 	}
 	return builder.ControllerManagedBy(mgr).
 		Named(s.Name()).

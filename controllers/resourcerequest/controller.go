@@ -103,7 +103,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	provider := slice.Labels[wire.RemoteIDLabel]
 	why := "no controller of this cluster sends ResourceSlices"
 	if c.options.Joins {
-		identity := client.ObjectKey{Namespace: slice.Namespace, Name: "controlplane-" + provider}
+		identity := client.ObjectKey{Namespace: slice.Namespace, Name: wire.ControlPlaneIdentity(provider)}
 		if err := c.client.Get(ctx, identity, &auth.Identity{}); !apierrors.IsNotFound(err) {
 			return reconcile.Result{RequeueAfter: claimDelay}, client.IgnoreNotFound(err)
 		}

@@ -173,3 +173,16 @@ func TestRestrictToAcceptedLabels(t *testing.T) {
 	assert.Equal(t, map[string]string{"tier": "gold", "rack": "7"}, refused)
 	assert.Equal(t, map[string]string{"zone": "eu-1", "disk": "ssd"}, offered)
 }
+
+// TestRequestedByIsBounded checks that a provider can add only a few resources with valid names to a request, and that
+// the requested amounts count for those that were requested.
+func TestRequestedByIsBounded(t *testing.T) {
+	slice := &auth.ResourceSlice{}
+	slice.Spec.Resources = quantities("cpu", "2")
+	slice.Status.Resources = quantities("cpu", "8", "memory", "4Gi", "pods", "-1", "a,b", "1", "a=b", "1")
+	assert.Equal(t, quantities("cpu", "2", "memory", "4Gi"), negotiation.RequestedBy(slice))
+	for i := range 1000 {
+		slice.Status.Resources[corev1.ResourceName(fmt.Sprintf("example.com/r%d", i))] = resource.MustParse("1")
+	}
+	assert.LessOrEqual(t, len(negotiation.RequestedBy(slice)), 33)
+}

@@ -131,7 +131,7 @@ func (p *Examination) findProtocol(ctx context.Context, vn *offloading.VirtualNo
 	if !apierrors.IsNotFound(err) {
 		return false, again, fmt.Errorf("getting Secret %s/%s, %w", vn.Namespace, peering.KeysSecret, err)
 	}
-	identity := client.ObjectKey{Namespace: vn.Namespace, Name: "controlplane-" + string(vn.Spec.ClusterID)}
+	identity := client.ObjectKey{Namespace: vn.Namespace, Name: wire.ControlPlaneIdentity(string(vn.Spec.ClusterID))}
 	err = p.Client.Get(ctx, identity, &auth.Identity{})
 	switch {
 	case err == nil:

@@ -218,7 +218,7 @@ func (p *pair) checkPeers(ctx context.Context) error {
 // checkIdentity fails if the clusters were joined by Liqo's protocol. The controllers of the consumer would restore its
 // virtual nodes, and the provider's Tenant would keep the access.
 func (p *pair) checkIdentity(ctx context.Context) error {
-	key := client.ObjectKey{Namespace: wire.TenantNamespace(p.provider.ID()), Name: "controlplane-" + p.provider.ID()}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(p.provider.ID()), Name: wire.ControlPlaneIdentity(p.provider.ID())}
 	err := p.consumer.Client.Get(ctx, key, &auth.Identity{})
 	switch {
 	case err == nil:

@@ -188,7 +188,7 @@ func (j *joining) credentialsFrom(ctx context.Context, key ed25519.PrivateKey, s
 // cluster that is named in the Renew.
 func (j *joining) renewAtLiqo(ctx context.Context, spec auth.RenewSpec) (params *auth.AuthParams, err error) {
 	spec.ConsumerClusterID = core.ClusterID(j.consumer.ID())
-	name, issued := "controlplane-"+j.provider.ID(), issuedSecret
+	name, issued := wire.ControlPlaneIdentity(j.provider.ID()), issuedSecret
 	if spec.ResourceSliceRef != nil {
 		name, issued = "resourceslice-"+spec.ResourceSliceRef.Name, issuedSecret+"-"+spec.ResourceSliceRef.Name
 	}

@@ -24,6 +24,7 @@ import (
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -122,6 +123,8 @@ func TestUninstallListsWhatIsInUse(t *testing.T) {
 			"Namespace liqo-tenant-milan: a peering with cluster milan is left: end it with refractctl unpeer --remote-context=CONTEXT, or, if that cluster is gone for good, with: refractctl unpeer milan --force"},
 		"requested share": {[]client.Object{tenant("pisa", ManagedByLabel, ManagedBy), &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-pisa", Name: "milan"}}},
 			"ResourceSlice liqo-tenant-pisa/milan: cluster pisa is a consumer of this one: end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user pisa"},
+		"request to a provider": {[]client.Object{tenant("genoa"), &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-genoa", Name: "web", Labels: map[string]string{wire.ReplicationLabel: "true"}}}},
+			"ResourceSlice liqo-tenant-genoa/web: it was sent to provider genoa, where its copy has to be deleted: run refractctl delete resourceslice web, or end the peering with liqoctl unpeer"},
 		"consumer that runs Liqo": {[]client.Object{tenant("turin"), &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-turin", Name: "turin"}, Spec: auth.TenantSpec{ClusterID: "turin"}}},
 			"Tenant liqo-tenant-turin/turin: cluster turin is a consumer of this one: end the peering there with liqoctl unauthenticate, or revoke its access by setting spec.tenantCondition to Drained, and delete the Tenant"},
 		"offloaded namespace": {[]client.Object{&offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}}},

@@ -65,6 +65,9 @@ var (
 			if o.GetLabels()[wire.ReplicatedLabel] == "true" {
 				return fmt.Sprintf("cluster %s is a consumer of this one: delete the ResourceSlice there, and end the peering with liqoctl unauthenticate", peerOf(o.GetNamespace()))
 			}
+			if o.GetLabels()[wire.ReplicationLabel] == "true" {
+				return fmt.Sprintf("it was sent to provider %s, where its copy has to be deleted: run refractctl delete resourceslice %s, or end the peering with liqoctl unpeer", peerOf(o.GetNamespace()), o.GetName())
+			}
 			return fmt.Sprintf("cluster %s is a consumer of this one: %s", peerOf(o.GetNamespace()), endConsumer(o.GetNamespace()))
 		}},
 		{auth.GroupVersion.WithKind(auth.TenantKind), func(o client.Object) string {

@@ -182,7 +182,7 @@ func NewGenerateIdentityCommand(access *invocation.Access) *cobra.Command {
 		}
 		return printManifest(cmd, &auth.Identity{
 			TypeMeta:   metav1.TypeMeta{APIVersion: auth.GroupVersion.String(), Kind: auth.IdentityKind},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "controlplane-" + of.ClusterID, Labels: map[string]string{wire.RemoteClusterIDLabel: of.ClusterID}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.ControlPlaneIdentity(of.ClusterID), Labels: map[string]string{wire.RemoteClusterIDLabel: of.ClusterID}},
 			Spec: auth.IdentitySpec{ClusterID: core.ClusterID(of.ClusterID), Type: auth.ControlPlaneIdentityType, AuthParams: *admitted.Status.AuthParams,
 				Namespace: ptr.To(admitted.Namespace)},
 		})

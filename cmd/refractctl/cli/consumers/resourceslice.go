@@ -76,7 +76,7 @@ func NewCreateResourceSliceCommand(access *invocation.Access) *cobra.Command {
 
 // requestResources creates or changes a ResourceSlice, and waits for the answer of the provider.
 func (o *sliceFlags) requestResources(ctx context.Context, cmd *cobra.Command, c client.Client, name string, resources corev1.ResourceList) error {
-	namespace, identity := wire.TenantNamespace(o.provider), "controlplane-"+o.provider
+	namespace, identity := wire.TenantNamespace(o.provider), wire.ControlPlaneIdentity(o.provider)
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: identity}, &auth.Identity{}); err != nil {
 		if missingKind(err) {
 			return fmt.Errorf("cluster %s was not joined by Liqo's protocol, there is no Identity %s in namespace %s: run refractctl create virtualnode %s --provider=%s, or liqoctl peer", o.provider, identity, namespace, name, o.provider)
