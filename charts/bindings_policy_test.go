@@ -85,9 +85,13 @@ func TestTheManagerBindsOnlyItsRoles(t *testing.T) {
 			manager := h.as(fmt.Sprintf("system:serviceaccount:%s:%s-controller-manager", releaseNamespace, releaseName),
 				"system:serviceaccounts", "system:authenticated")
 			// The API server has changed its policies when it accepts the bindings that depend on the values.
-			h.bindsItsRoles(manager, variant.prefix, variant.accounts, variant.gateways)
+			// It can give a virtual kubelet access to a Secret only where it has access itself.
 			if variant.joining {
 				h.bindsCredentials(manager, variant.prefix)
+			}
+			h.bindsItsRoles(manager, variant.prefix, variant.accounts, variant.gateways)
+			if variant.joining {
+				h.refusesOtherSecrets(manager, variant.prefix)
 			}
 			h.bindsNoOther(manager, variant.prefix)
 			if variant.prefix != "liqo" {
@@ -122,7 +126,7 @@ func (h *held) bindsItsRoles(manager client.Client, prefix string, accounts, gat
 	}
 	if accounts {
 		kubelet := rbac.Kubelet{
-			Prefix: prefix, NodeName: "milan-2", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "milan",
+			Prefix: prefix, NodeName: "milan-2", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan",
 			Subject: rbac.ServiceAccount("liqo-tenant-milan", "milan-2"),
 		}
 		for _, object := range kubelet.Access() {
@@ -159,6 +163,24 @@ func (h *held) bindsCredentials(manager client.Client, prefix string) {
 	}
 	h.refused(manager, of("liqo-tenant-rome", rbac.User("eve")), "to nobody else")
 	h.refused(manager, of("liqo-tenant-rome", own, rbac.Group("rome")), "to nobody else")
+}
+
+// refusesOtherSecrets checks that the controller manager cannot give a virtual kubelet access to Secrets that are no
+// kubeconfigs. There are others in tenant namespaces.
+func (h *held) refusesOtherSecrets(manager client.Client, prefix string) {
+	h.Helper()
+	for _, secret := range []string{"milan", wire.SignedNonceSecret} {
+		kubelet := rbac.Kubelet{
+			Prefix: prefix, NodeName: "milan-3", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: secret,
+			Subject: rbac.ServiceAccount("liqo-tenant-milan", "milan-3"),
+		}
+		for _, object := range kubelet.Access() {
+			if role, ok := object.(*rbacv1.Role); ok && role.Namespace == "liqo-tenant-milan" {
+				role.Labels = map[string]string{wire.VirtualNodeLabel: "milan-3"}
+				h.refused(manager, role, "one Secret whose name begins with kubeconfig-")
+			}
+		}
+	}
 }
 
 // bindsNoOther checks that the controller manager cannot bind other roles whose permissions it has.

@@ -15,14 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/refractctl/scheme"
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
@@ -34,10 +33,9 @@ func TestMain(m *testing.M) {
 
 func clientOf(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, offloading.AddToScheme(scheme))
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	kinds, err := scheme.New()
+	require.NoError(t, err)
+	c, err := client.New(config, client.Options{Scheme: kinds})
 	require.NoError(t, err)
 	return c
 }

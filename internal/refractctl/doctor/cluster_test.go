@@ -20,13 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
-	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
-	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
@@ -34,6 +31,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/coverage"
 	"github.com/refract-project/refract/internal/refractctl/peering"
 	"github.com/refract-project/refract/internal/refractctl/release"
+	"github.com/refract-project/refract/internal/refractctl/scheme"
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
@@ -71,16 +69,15 @@ func TestAgainstAnAPIServer(t *testing.T) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		Cluster: testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0], scheme: runtime.NewScheme(),
+		Cluster:   testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0],
 		installed: &release.Installation{Name: "refract", Namespace: "liqo", ClusterID: "rome", RolePrefix: "liqo"},
 		secret:    &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: "kubeconfig"}},
 		vn: &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: "milan"},
 			Spec: offloading.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig"}}},
 	}
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
-		require.NoError(t, add(w.scheme))
-	}
 	var err error
+	w.scheme, err = scheme.New()
+	require.NoError(t, err)
 	w.client, err = client.New(w.Config(), client.Options{Scheme: w.scheme})
 	require.NoError(t, err)
 	w.clientset, err = kubernetes.NewForConfig(w.Config())

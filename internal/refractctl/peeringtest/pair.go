@@ -31,19 +31,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
-	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
-	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/refractctl/scheme"
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
@@ -60,24 +57,18 @@ type Side struct {
 // RolePrefix is the prefix of the names of an installation's roles.
 const RolePrefix = "liqo"
 
-// newScheme returns the scheme with all kinds that the commands of refractctl use.
+// newScheme returns the scheme of refractctl, made once.
 var newScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	log.SetLogger(logr.Discard())
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	return scheme, nil
+	return scheme.New()
 })
 
 // New starts a cluster without an installation.
 func New(tb testing.TB, id string) *Side {
 	tb.Helper()
-	scheme, err := newScheme()
+	kinds, err := newScheme()
 	require.NoError(tb, err)
-	server := apistub.New(tb, scheme)
+	server := apistub.New(tb, kinds)
 	// The UID of this namespace is the UID of the cluster.
 	server.Put(tb, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID("uid-of-" + id)}})
 	return (&Side{Server: server, ID: id}).As(tb, server.Config())
@@ -114,11 +105,11 @@ func (s *Side) PutRole(tb testing.TB, role rbac.Role) {
 // As returns the same cluster, accessed as another user.
 func (s *Side) As(tb testing.TB, config *rest.Config) *Side {
 	tb.Helper()
-	scheme, err := newScheme()
+	kinds, err := newScheme()
 	require.NoError(tb, err)
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes, config.QPS = runtime.ContentTypeJSON, runtime.ContentTypeJSON, -1
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.New(config, client.Options{Scheme: kinds})
 	require.NoError(tb, err)
 	clientset, err := kubernetes.NewForConfig(config)
 	require.NoError(tb, err)

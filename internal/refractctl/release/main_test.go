@@ -13,17 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	auth "github.com/refract-project/refract/api/authentication/v1beta1"
-	core "github.com/refract-project/refract/api/core/v1beta1"
-	networking "github.com/refract-project/refract/api/networking/v1beta1"
-	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/refractctl/scheme"
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
@@ -42,11 +36,9 @@ type installer struct {
 
 func newInstaller(t *testing.T, namespace, name string) *installer {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme, networking.AddToScheme} {
-		require.NoError(t, add(scheme))
-	}
-	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme})
+	kinds, err := scheme.New()
+	require.NoError(t, err)
+	c, err := client.New(cluster.Config(), client.Options{Scheme: kinds})
 	require.NoError(t, err)
 	flags := genericclioptions.NewConfigFlags(false)
 	kubeconfig := cluster.Kubeconfig()

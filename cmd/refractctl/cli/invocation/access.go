@@ -15,23 +15,16 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	auth "github.com/refract-project/refract/api/authentication/v1beta1"
-	core "github.com/refract-project/refract/api/core/v1beta1"
-	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
-	networking "github.com/refract-project/refract/api/networking/v1beta1"
-	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/scheme"
 )
 
 // RequestTimeout limits one request to the API server.
@@ -94,13 +87,11 @@ func (a *Access) NewClient(timeout time.Duration) (client.Client, error) {
 		config.Timeout = timeout
 	}
 	config.QPS = -1
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
+	kinds, err := scheme.New()
+	if err != nil {
+		return nil, err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.New(config, client.Options{Scheme: kinds})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s, %w", config.Host, err)
 	}
