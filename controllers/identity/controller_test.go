@@ -52,8 +52,8 @@ const (
 )
 
 // start starts the controllers of both clusters, as the chart does with authentication.joinProviders on the consumer and
-// authentication.enabled on the provider, and creates the tenant namespaces.
-func start(t *testing.T) {
+// authentication.enabled on the provider, and creates the tenant namespaces. It returns those of the consumer.
+func start(t *testing.T) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
 	require.NoError(t, provider.Grant(t.Context(), append(manager.Authentication(), manager.ResourceSlices()...)...))
@@ -74,7 +74,7 @@ func start(t *testing.T) {
 		o.Authentication.Offer.Resources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("110")}
 		o.Authentication.Offer.Labels = map[string]string{"region": "A", "provider": "AWS"}
 	})
-	consumer.StartManager(t, func(o *controllers.Options) {
+	return consumer.StartManager(t, func(o *controllers.Options) {
 		o.Identities.Enabled, o.ResourceRequests.Enabled, o.Installation = true, true, metav1.NamespaceDefault
 		o.Negotiation.Settle = 1
 		o.Negotiation.AcceptedLabels = []string{"region"}
@@ -167,7 +167,7 @@ func kubeconfigOf(t *testing.T, secret string) (server string, certificate []byt
 // TestJoiningAProvider follows a consumer from its key to a virtual node, through the renewal of its certificates and a
 // changed offer, to the end of the request.
 func TestJoiningAProvider(t *testing.T) {
-	start(t)
+	controllersOfConsumer := start(t)
 	identity := join(t)
 	assert.Equal(t, "kubeconfig-controlplane-milan", identity.Status.KubeconfigSecretRef.Name)
 	server, _ := kubeconfigOf(t, "kubeconfig-controlplane-milan")
@@ -249,6 +249,24 @@ func TestJoiningAProvider(t *testing.T) {
 		consumer.Delete(t, theirs)
 		consumer.AwaitGone(t, theirs)
 		provider.Get(t, &auth.ResourceSlice{}, remoteTenant, "theirs")
+	})
+
+	t.Run("an answer that keeps changing is followed at intervals", func(t *testing.T) {
+		flapping := request(t, "flapping", nil)
+		answer := &auth.ResourceSlice{}
+		await(t, &provider, answer, remoteTenant, "flapping", "the copy", func(*auth.ResourceSlice) bool { return true })
+		const changes = 100
+		begun := time.Now()
+		for n := range changes {
+			provider.PatchStatus(t, answer, fmt.Sprintf(`{"status":{"nodeSelector":{"example.com/n":"%d"}}}`, n))
+		}
+		await(t, &consumer, flapping, tenant, "flapping", "the last answer", func(s *auth.ResourceSlice) bool {
+			return s.Status.NodeSelector["example.com/n"] == fmt.Sprint(changes-1)
+		})
+		written := len(controllersOfConsumer.Writes.About("resourceslices/flapping/status"))
+		assert.LessOrEqual(t, written, 10+1+int(time.Since(begun)/(10*time.Second)), "of %d changes", changes)
+		consumer.Delete(t, flapping)
+		consumer.AwaitGone(t, flapping)
 	})
 
 	t.Run("the virtual node is removed before the request", func(t *testing.T) {

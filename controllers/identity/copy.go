@@ -9,9 +9,11 @@ import (
 	"maps"
 	"strings"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
@@ -91,19 +93,35 @@ func (s *ResourceSlices) updateCopy(ctx context.Context, provider *remote.Remote
 	return nil
 }
 
-// copyStatus copies the provider's answer to the slice.
-func (s *ResourceSlices) copyStatus(ctx context.Context, slice, copied *auth.ResourceSlice) error {
-	answered := statusFrom(copied)
+// copyStatus copies the provider's answer to the slice. It reports false if the answer has changed too often; it is
+// copied after answerInterval then.
+func (s *ResourceSlices) copyStatus(ctx context.Context, slice, copied *auth.ResourceSlice) (followed bool, err error) {
+	answered, key := statusFrom(copied), client.ObjectKeyFromObject(slice)
 	if equality.Semantic.DeepEqual(slice.Status, answered) {
-		return nil
+		return true, nil
+	}
+	if !s.mayFollow(key) {
+		return false, nil
 	}
 	changed := slice.DeepCopy()
 	changed.Status = answered
 	if err := s.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("writing the status of ResourceSlice %s, %w", client.ObjectKeyFromObject(slice), err)
+		return false, fmt.Errorf("writing the status of ResourceSlice %s, %w", key, err)
 	}
 	*slice = *changed
-	return nil
+	return true, nil
+}
+
+// mayFollow reports whether the status of a slice may be written now.
+func (s *ResourceSlices) mayFollow(slice types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limiter := s.answers[slice]
+	if limiter == nil {
+		limiter = rate.NewLimiter(rate.Every(answerInterval), answerBurst)
+		s.answers[slice] = limiter
+	}
+	return limiter.AllowN(s.options.Clock.Now(), 1)
 }
 
 // statusFrom returns the status of a copy without what this cluster does not use. Texts of the provider are sanitized

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,8 @@ type ResourceSlices struct {
 	// used contains the last access to the copy of each slice. When a tenant namespace is deleted, the Identity may be
 	// gone before the slice.
 	used map[types.NamespacedName]remote.Access
+	// answers limits how often the status of each slice follows its copy.
+	answers map[types.NamespacedName]*rate.Limiter
 }
 
 // NewResourceSlices returns the controller of this cluster's ResourceSlices. It writes with c; live must not be cached.
@@ -65,7 +68,7 @@ func NewResourceSlices(c client.Client, live client.Reader, recorder events.Even
 	kind := auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 	return &ResourceSlices{
 		access: access, client: c, live: live, report: reporter, options: options,
-		brake: brake.New(kind, nil, reporter, options.Clock), used: map[types.NamespacedName]remote.Access{},
+		brake: brake.New(kind, nil, reporter, options.Clock), used: map[types.NamespacedName]remote.Access{}, answers: map[types.NamespacedName]*rate.Limiter{},
 		remotes: remote.NewPool(remote.Options{
 			Scheme: c.Scheme(), Kind: kind, SameName: true,
 			Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
@@ -86,6 +89,11 @@ const (
 	// withdrawnRetryInterval is the interval at which a provider that has withdrawn its access is asked again. Nothing
 	// runs there in the meantime.
 	withdrawnRetryInterval = 15 * time.Second
+	// answerInterval is how often the status of a ResourceSlice follows its copy in the long run, and answerBurst is how
+	// often without a pause. A provider must not be able to make this cluster write as often as it likes. A join takes
+	// three writes. With a longer interval, a node follows a changed offer later.
+	answerInterval = 10 * time.Second
+	answerBurst    = 10
 )
 
 // isOutgoing reports whether this cluster sends the ResourceSlice to a provider.
@@ -166,6 +174,7 @@ func (s *ResourceSlices) forget(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.used, key)
+	delete(s.answers, key)
 }
 
 // open returns the client for the copy of a slice.
@@ -250,8 +259,8 @@ func (s *ResourceSlices) sendSlice(ctx context.Context, slice *auth.ResourceSlic
 	if err := s.updateCopy(ctx, opened, slice, copied); err != nil {
 		return 0, err
 	}
-	if err := s.copyStatus(ctx, slice, copied); err != nil {
-		return 0, err
+	if followed, err := s.copyStatus(ctx, slice, copied); err != nil || !followed {
+		return answerInterval, err
 	}
 	err = s.applyAnswer(ctx, slice, of)
 	if refused := (*refusal)(nil); errors.As(err, &refused) {

@@ -43,5 +43,5 @@ func allTestsRan() bool {
 			return false
 		}
 	}
-	return !testenv.IsShort()
+	return !testenv.LeavesOutClusters()
 }

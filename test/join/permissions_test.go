@@ -230,6 +230,29 @@ var unwrittenByManagers = []permissions.Exception{
 		Permissions: []string{"patch secrets liqo-nonce"},
 	},
 	{
+		Role: "controller-manager-identities", Tests: []string{"controllers/identity TestJoiningAProvider"},
+		Permissions: []string{
+			"create identities.authentication.liqo.io", "patch identities.authentication.liqo.io",
+			"patch identities.authentication.liqo.io/status", "patch resourceslices.authentication.liqo.io",
+			"create virtualnodes.offloading.liqo.io", "delete virtualnodes.offloading.liqo.io",
+			"bind clusterroles.rbac.authorization.k8s.io $(CREDENTIALS_ROLE)",
+		},
+	},
+	{
+		Role: "controller-manager-identities", Reason: ownerReferences,
+		Permissions: []string{
+			"update identities.authentication.liqo.io/finalizers", "update resourceslices.authentication.liqo.io/finalizers",
+		},
+	},
+	{
+		Role: "controller-manager-identities", Tests: []string{"controllers/identity TestNoncesAreTheOnlyTextsThatAreSigned"},
+		Permissions: []string{"patch secrets liqo-signed-nonce"},
+	},
+	{
+		Role: "controller-manager-cluster-key", Tests: []string{"controllers/identity TestJoiningAProvider"},
+		Permissions: []string{"update secrets authentication-keys"},
+	},
+	{
 		Role:        "controller-manager-addresses",
 		Tests:       []string{"controllers/network TestPeersWithOurRanges", "controllers/network TestAdoptedFromLiqo"},
 		Permissions: []string{"patch networks.ipam.liqo.io", "patch ips.ipam.liqo.io"},

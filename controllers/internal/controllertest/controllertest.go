@@ -58,10 +58,10 @@ type Cluster struct {
 	Client client.Client
 }
 
-// Main starts the clusters, runs the tests, stops the clusters, and returns the exit code. With -short, it does not
-// start the clusters, and skips the tests that use them.
+// Main starts the clusters, runs the tests, stops the clusters, and returns the exit code. If
+// testenv.LeavesOutClusters, it does not start the clusters, and skips the tests that use them.
 func Main(m *testing.M, clusters ...*Cluster) int {
-	if testenv.IsShort() {
+	if testenv.LeavesOutClusters() {
 		return testenv.RunWithoutClusters(m)
 	}
 	if err := start(clusters); err != nil {

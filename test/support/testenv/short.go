@@ -17,7 +17,8 @@ import (
 // errShort is the error of Start under -short. A test that gets this error must call NeedControlPlane first.
 var errShort = errors.New("no control plane is started under -short: call testenv.NeedControlPlane")
 
-// NeedControlPlane skips a test or benchmark under -short, because it starts a control plane.
+// NeedControlPlane skips a test or benchmark under -short, or if it is too late (short.IsLate), because it starts a
+// control plane.
 func NeedControlPlane(tb testing.TB) {
 	tb.Helper()
 	short.NeedTime(tb, "a control plane")
@@ -35,8 +36,12 @@ func IsShort() bool {
 	return testing.Short()
 }
 
+// LeavesOutClusters reports whether tests of clusters are left out at the moment, because -short is set or because it is
+// too late. It is for a TestMain.
+func LeavesOutClusters() bool { return IsShort() || short.IsLate() }
+
 // RunWithoutClusters runs the tests of the package that do not use its clusters, and prints which tests it leaves
-// out. It is for a TestMain under -short.
+// out. It is for a TestMain if LeavesOutClusters.
 func RunWithoutClusters(m *testing.M) int {
 	tests, err := testsOfClusters(".")
 	if err != nil {
@@ -52,7 +57,11 @@ func RunWithoutClusters(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		fmt.Println(short.LeftOut + strings.Join(tests, " "))
+		reason := short.LeftOut
+		if !testing.Short() {
+			reason = short.LeftOutLate
+		}
+		fmt.Println(reason + strings.Join(tests, " "))
 	}
 	return m.Run()
 }

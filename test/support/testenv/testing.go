@@ -55,10 +55,10 @@ func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 	return clusters
 }
 
-// Main starts a cluster for all tests of a package, runs them, stops it, and returns the exit code. Under -short it
-// starts no cluster, and leaves out the tests that use the cluster.
+// Main starts a cluster for all tests of a package, runs them, stops it, and returns the exit code. If LeavesOutClusters,
+// it starts no cluster, and leaves out the tests that use the cluster.
 func Main(m *testing.M, cluster **Cluster, options Options) int {
-	if IsShort() {
+	if LeavesOutClusters() {
 		return RunWithoutClusters(m)
 	}
 	started, err := Start(context.Background(), options)
