@@ -89,11 +89,11 @@ const (
 	// withdrawnRetryInterval is the interval at which a provider that has withdrawn its access is asked again. Nothing
 	// runs there in the meantime.
 	withdrawnRetryInterval = 15 * time.Second
-	// answerInterval is how often the status of a ResourceSlice follows its copy in the long run, and answerBurst is how
-	// often without a pause. A provider must not be able to make this cluster write as often as it likes. A join takes
-	// three writes. With a longer interval, a node follows a changed offer later.
+	// answerInterval is how often the status of a ResourceSlice follows its copy in the long run. With a shorter interval,
+	// a provider can make this cluster write more often. With a longer one, a node follows a changed offer later.
 	answerInterval = 10 * time.Second
-	answerBurst    = 10
+	// answerBurst is the number of writes without a pause. A join takes three.
+	answerBurst = 10
 )
 
 // isOutgoing reports whether this cluster sends the ResourceSlice to a provider.
