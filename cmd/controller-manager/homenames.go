@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,21 +169,7 @@ func runHomeNames(ctx context.Context, o *homeNamesOptions) error {
 func (o *homeNamesOptions) serveOperations(ctx context.Context, group *errgroup.Group, metrics prometheus.Gatherer, serving <-chan struct{}) error {
 	health := cmdutil.HealthHandler(map[string]healthz.Checker{"ping": healthz.Ping},
 		map[string]healthz.Checker{"dns": cmdutil.Closed(serving, "waiting for the NamespaceMap of the consumer to be read")})
-	for _, endpoint := range []struct {
-		flag, address string
-		handler       http.Handler
-	}{
-		{"metrics-address", o.metricsAddress, cmdutil.MetricsHandler(metrics, cmdutil.ProcessMetrics())},
-		{"health-probe-address", o.healthAddress, health},
-	} {
-		if endpoint.address == "0" {
-			continue
-		}
-		listener, err := cmdutil.Listen(endpoint.flag, endpoint.address)
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { return cmdutil.Serve(ctx, listener, endpoint.handler) })
-	}
-	return nil
+	return cmdutil.ServeEndpoints(ctx, group,
+		cmdutil.Endpoint{Flag: "metrics-address", Address: o.metricsAddress, Handler: cmdutil.MetricsHandler(metrics, cmdutil.ProcessMetrics())},
+		cmdutil.Endpoint{Flag: "health-probe-address", Address: o.healthAddress, Handler: health})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -134,9 +135,12 @@ func TestMetricsAndHealth(t *testing.T) {
 
 func TestTakenAddressNamesTheFlag(t *testing.T) {
 	address := serve(t, http.NotFoundHandler())
-	if _, err := cmdutil.Listen("metrics-address", address); err == nil || !strings.Contains(err.Error(), "--metrics-address="+address) {
-		t.Errorf("got %v", err)
-	}
+	group, ctx := errgroup.WithContext(t.Context())
+	err := cmdutil.ServeEndpoints(ctx, group,
+		cmdutil.Endpoint{Flag: "health-probe-address", Address: cmdutil.NoAddress}, cmdutil.ProfilingEndpoint(false),
+		cmdutil.Endpoint{Flag: "metrics-address", Address: address, Handler: http.NotFoundHandler()})
+	require.ErrorContains(t, err, "--metrics-address="+address)
+	assert.NoError(t, group.Wait(), "nothing is served at the other addresses")
 }
 
 func TestVersionNamesTheGoRelease(t *testing.T) {

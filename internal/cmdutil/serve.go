@@ -56,8 +56,19 @@ func HealthHandler(alive, ready map[string]healthz.Checker) http.Handler {
 	return mux
 }
 
-// ProfilingHandler returns a handler for /debug/pprof/.
-func ProfilingHandler() http.Handler {
+// ProfilingAddress is where profiles are served. It is a loopback address, because profiles contain secrets and other pods
+// must not read them.
+const ProfilingAddress = "127.0.0.1:6060"
+
+// ProfilingEndpoint returns the endpoint for /debug/pprof/, or none if profiling is not enabled.
+func ProfilingEndpoint(enabled bool) Endpoint {
+	if !enabled {
+		return Endpoint{Address: NoAddress}
+	}
+	return Endpoint{Flag: "enable-profiling", Address: ProfilingAddress, Handler: profilingHandler()}
+}
+
+func profilingHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -77,6 +88,34 @@ func Closed(channel <-chan struct{}, reason string) healthz.Checker {
 			return errors.New(reason)
 		}
 	}
+}
+
+// NoAddress is the address of an endpoint that is not served.
+const NoAddress = "0"
+
+// Endpoint is an address of a process that serves HTTP to those who operate it.
+type Endpoint struct {
+	// Flag is the name of the flag with the address, for errors.
+	Flag string
+	// Address is where to listen, or NoAddress.
+	Address string
+	Handler http.Handler
+}
+
+// ServeEndpoints starts to serve the endpoints in group until ctx is done. The error names the flag of an address where
+// this is not possible.
+func ServeEndpoints(ctx context.Context, group *errgroup.Group, endpoints ...Endpoint) error {
+	for _, endpoint := range endpoints {
+		if endpoint.Address == NoAddress {
+			continue
+		}
+		listener, err := Listen(endpoint.Flag, endpoint.Address)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return Serve(ctx, listener, endpoint.Handler) })
+	}
+	return nil
 }
 
 // Listen listens on address, the value of the flag with the given name.

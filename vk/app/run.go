@@ -143,26 +143,13 @@ func (k *kubelet) newElection(name, identity string) node.Election {
 
 // serveOperations starts the servers for metrics, probes and profiles. They run even if this replica is not the leader.
 func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) error {
-	for _, endpoint := range []struct {
-		enabled       bool
-		flag, address string
-		handler       http.Handler
-	}{
-		{k.MetricsEnabled, "metrics-address", k.MetricsAddress, processMetrics()},
-		{k.HealthAddress != "0", "health-probe-address", k.HealthAddress, cmdutil.HealthHandler(
-			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.checkReadiness})},
-		{k.Profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},
-	} {
-		if !endpoint.enabled {
-			continue
-		}
-		listener, err := cmdutil.Listen(endpoint.flag, endpoint.address)
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { return cmdutil.Serve(ctx, listener, endpoint.handler) })
+	scrapes := cmdutil.Endpoint{Flag: "metrics-address", Address: k.MetricsAddress, Handler: processMetrics()}
+	if !k.MetricsEnabled {
+		scrapes.Address = cmdutil.NoAddress
 	}
-	return nil
+	health := cmdutil.Endpoint{Flag: "health-probe-address", Address: k.HealthAddress, Handler: cmdutil.HealthHandler(
+		map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.checkReadiness})}
+	return cmdutil.ServeEndpoints(ctx, group, scrapes, health, cmdutil.ProfilingEndpoint(k.Profiling))
 }
 
 // processMetrics returns the handler for the metrics of this process. It is served at --metrics-address, and by the
@@ -170,9 +157,6 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 func processMetrics() http.Handler {
 	return cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())
 }
-
-// profilingAddress is a loopback address, because profiles contain secrets and other pods must not read them.
-const profilingAddress = "127.0.0.1:6060"
 
 // competeForLease acquires the lease and leads, again and again until ctx ends. The process does not exit after it has
 // lost the lease, for example because this cluster's API server was unreachable for too long. Otherwise, its container

@@ -35,7 +35,7 @@ func (o *options) addFlags(flags *pflag.FlagSet, env func(string) string, metric
 	flags.StringVar(&o.installation, "liqo-namespace", cmp.Or(env("LIQO_NAMESPACE"), "liqo"), "namespace of this installation, with the IPs of nodes and the templates of gateways; by default $LIQO_NAMESPACE, or liqo")
 	flags.StringVar(&o.metricsAddress, "metrics-address", metricsAddress, "address of the Prometheus metrics; 0 disables them")
 	flags.StringVar(&o.healthAddress, "health-probe-address", healthAddress, "address of /healthz and /readyz; 0 disables them")
-	flags.BoolVar(&o.profiling, "enable-profiling", false, "serve pprof on "+profilingAddress)
+	flags.BoolVar(&o.profiling, "enable-profiling", false, "serve pprof on "+cmdutil.ProfilingAddress)
 	o.logs.AddFlags(flags)
 }
 

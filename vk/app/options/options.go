@@ -242,5 +242,5 @@ func (o *Options) operationFlags(groups *cliflag.NamedFlagSets) {
 	f.BoolVar(&o.MetricsEnabled, "metrics-enabled", false, "serve Prometheus metrics")
 	f.StringVar(&o.MetricsAddress, "metrics-address", ":8082", "address of /metrics")
 	f.StringVar(&o.HealthAddress, "health-probe-address", "0", "address of /healthz and /readyz; 0 disables them")
-	f.BoolVar(&o.Profiling, "enable-profiling", false, "serve pprof on 127.0.0.1:6060")
+	f.BoolVar(&o.Profiling, "enable-profiling", false, "serve pprof on "+cmdutil.ProfilingAddress)
 }
