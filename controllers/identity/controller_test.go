@@ -373,6 +373,17 @@ func TestIdentitiesThatAreRefused(t *testing.T) {
 		assert.Equal(t, "theirs", string(secret.Data["kubeconfig"]))
 	})
 
+	t.Run("a key that was emptied is replaced, and the certificates for it are refused", func(t *testing.T) {
+		identity := &auth.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "lost-key"}, Spec: change(func(*auth.IdentitySpec) {})}
+		consumer.Create(t, identity)
+		consumer.AwaitEvent(t, tenant, auth.IdentityKind, identity.Name, "KubeconfigWritten")
+		consumer.Patch(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: wire.ClusterKeySecret}}, `{"data":null}`)
+		consumer.Patch(t, identity, `{"metadata":{"annotations":{"example.com/look":"again"}}}`)
+		assert.Contains(t, consumer.AwaitEvent(t, tenant, auth.IdentityKind, identity.Name, "InvalidIdentity").Note, "run liqoctl peer again")
+		replaced, _ := clusterKey(t)
+		assert.NotEqual(t, key, replaced)
+	})
+
 	t.Run("the controller manager has access to no Secrets outside of tenant namespaces", func(t *testing.T) {
 		for _, namespace := range []string{metav1.NamespaceSystem, metav1.NamespaceDefault, ""} {
 			consumer.AwaitAccess(t, authorizationv1.SubjectAccessReviewSpec{User: controllertest.ManagerUser,

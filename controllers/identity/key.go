@@ -5,6 +5,7 @@ package identity
 
 import (
 	"context"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/clientcert"
 )
 
@@ -27,7 +29,7 @@ const keyRetryInterval = 5 * time.Second
 // Secret is installed by the chart, because permission to create a Secret cannot be restricted to its name.
 func (a *Access) ensureKey(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, keyRetryInterval, true, func(ctx context.Context) (bool, error) {
-		if err := a.createKey(ctx); err != nil {
+		if _, err := a.keySecret(ctx); err != nil {
 			log.FromContext(ctx).Error(err, "Cannot create the key of this cluster, retrying")
 			return false, nil
 		}
@@ -35,32 +37,46 @@ func (a *Access) ensureKey(ctx context.Context) error {
 	})
 }
 
-func (a *Access) createKey(ctx context.Context) error {
+// clusterKey returns the key of this cluster. If somebody has emptied its Secret, it is a new key.
+func (a *Access) clusterKey(ctx context.Context) (crypto.Signer, error) {
+	secret, err := a.keySecret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := clientcert.ParsePrivateKey(secret.Data[wire.PrivateKeyField])
+	if err != nil {
+		return nil, report.Errorf(report.Invalid, "%s in Secret %s/%s is not the key of this cluster: empty the Secret, and peer the clusters again: %w", wire.PrivateKeyField, secret.Namespace, secret.Name, err)
+	}
+	return key, nil
+}
+
+// keySecret returns the Secret with the key of this cluster. It creates the key, unless there is one.
+func (a *Access) keySecret(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	name := client.ObjectKey{Namespace: a.options.Installation, Name: wire.ClusterKeySecret}
 	if err := a.live.Get(ctx, name, secret); err != nil {
-		return fmt.Errorf("getting Secret %s, which the chart installs, %w", name, err)
+		return nil, fmt.Errorf("getting Secret %s, which the chart installs, %w", name, err)
 	}
 	if len(secret.Data[wire.PrivateKeyField]) > 0 {
-		return nil
+		return secret, nil
 	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return fmt.Errorf("generating a key, %w", err)
+		return nil, fmt.Errorf("generating a key, %w", err)
 	}
 	privatePEM, err := clientcert.EncodePrivateKey(private)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	publicPEM, err := clientcert.EncodeKey(public)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// The update contains the resource version: another replica may have created a key.
 	secret.Data = map[string][]byte{wire.PrivateKeyField: privatePEM, wire.PublicKeyField: publicPEM}
 	if err := a.client.Update(ctx, secret, client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("storing the key in Secret %s, %w", name, err)
+		return nil, fmt.Errorf("storing the key in Secret %s, %w", name, err)
 	}
 	log.FromContext(ctx).Info("Created the key of this cluster", "secret", name.String())
-	return nil
+	return secret, nil
 }

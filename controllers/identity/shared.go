@@ -5,7 +5,6 @@ package identity
 
 import (
 	"context"
-	"crypto"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,7 +21,6 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/tenancy"
-	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/rbac"
 )
@@ -147,21 +145,4 @@ func (a *Access) getSecret(ctx context.Context, namespace, name string) (*corev1
 		return nil, a.checkAccess(namespace, fmt.Errorf("getting Secret %s/%s, %w", namespace, name, err))
 	}
 	return secret, nil
-}
-
-// clusterKey returns the key of this cluster.
-func (a *Access) clusterKey(ctx context.Context) (crypto.Signer, error) {
-	secret := &corev1.Secret{}
-	name := client.ObjectKey{Namespace: a.options.Installation, Name: wire.ClusterKeySecret}
-	if err := a.live.Get(ctx, name, secret); err != nil {
-		return nil, fmt.Errorf("getting Secret %s, which the chart installs, %w", name, err)
-	}
-	if len(secret.Data[wire.PrivateKeyField]) == 0 {
-		return nil, report.Errorf(report.Missing, "Secret %s has no %s yet", name, wire.PrivateKeyField)
-	}
-	key, err := clientcert.ParsePrivateKey(secret.Data[wire.PrivateKeyField])
-	if err != nil {
-		return nil, report.Errorf(report.Invalid, "%s in Secret %s is not the key of this cluster: remove it, restart the controller manager, and peer the clusters again: %w", wire.PrivateKeyField, name, err)
-	}
-	return key, nil
 }
