@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,8 +42,9 @@ var suites = []struct {
 // offeredLabels are the labels that the suites expect the clusters to have.
 var offeredLabels = map[string]string{"rome": "provider=Azure,region=A", "milan": "provider=AWS,region=B", "turin": "provider=GKE,region=C"}
 
-// likeLiqo are the values with which clusters that run Refract join each other as with Liqo.
-const likeLiqo = "authentication.joinProviders=true,authentication.enabled=true,tenants.unlimitedResources=true,offloading.acceptedOfferLabels={provider,region}"
+// likeLiqo are the values with which clusters that run Refract join each other as with Liqo. The suite reflection reads
+// metrics of virtual kubelets.
+const likeLiqo = "metrics.enabled=true,authentication.joinProviders=true,authentication.enabled=true,tenants.unlimitedResources=true,offloading.acceptedOfferLabels={provider,region}"
 
 // TestSuitesOfLiqo runs the suites on three clusters that run only Liqo, and on three clusters that run Refract. The
 // latter are joined by refractctl, with the default values, and then by liqoctl, with likeLiqo. rome is the consumer of
@@ -56,7 +58,7 @@ func TestSuitesOfLiqo(t *testing.T) {
 	binaries := w.buildSuites(t)
 	w.pushNginx(t)
 	for _, cluster := range w.lab.Clusters() {
-		w.run("liqoctl install --context=%s %s --cluster-labels=%s", cluster.Name(), w.flags(cluster), offeredLabels[cluster.Name()])
+		w.run("liqoctl install --context=%s %s --cluster-labels=%s --set=metrics.enabled=true", cluster.Name(), w.flags(cluster), offeredLabels[cluster.Name()])
 	}
 	for _, provider := range []string{"milan", "turin"} {
 		w.run("liqoctl peer --context=rome --remote-context=%s --networking-disabled --skip-confirm --timeout=2m", provider)
@@ -188,7 +190,7 @@ func (w *world) runSuites(binaries, command string, hasSlices bool) map[string]s
 	}
 	passed := map[string]string{}
 	for _, suite := range suites {
-		if only := os.Getenv("SUITE"); suite.needsSlices && !hasSlices || only != "" && only != suite.name {
+		if only := os.Getenv("SUITE"); suite.needsSlices && !hasSlices || only != "" && !slices.Contains(strings.Split(only, ","), suite.name) {
 			continue
 		}
 		out, _ := w.lab.Run(fmt.Sprintf("NAMESPACE=liqo CLUSTER_NUMBER=3 KUBECONFIGDIR=%s LIQOCTL=$(command -v %s) INFRA=kubeadm CNI=bridge POD_CIDR_OVERLAPPING=false %s/%s.test -test.timeout=20m -ginkgo.no-color",
