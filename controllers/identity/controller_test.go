@@ -52,7 +52,7 @@ const (
 )
 
 // start starts the controllers of both clusters, as the chart does with authentication.joinProviders on the consumer and
-// authentication.enabled on the provider, and creates the tenant namespaces. It returns those of the consumer.
+// authentication.enabled on the provider, and creates the tenant namespaces. It returns the manager of the consumer.
 func start(t *testing.T) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}

@@ -42,7 +42,7 @@ var suites = []struct {
 // offeredLabels are the labels that the suites expect the clusters to have.
 var offeredLabels = map[string]string{"rome": "provider=Azure,region=A", "milan": "provider=AWS,region=B", "turin": "provider=GKE,region=C"}
 
-// likeLiqo are the values with which clusters that run Refract join each other as with Liqo. The suite reflection reads
+// likeLiqo are the values for clusters that run Refract and join each other as with Liqo. The suite reflection reads the
 // metrics of virtual kubelets.
 const likeLiqo = "metrics.enabled=true,authentication.joinProviders=true,authentication.enabled=true,tenants.unlimitedResources=true,offloading.acceptedOfferLabels={provider,region}"
 

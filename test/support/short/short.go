@@ -26,8 +26,8 @@ const (
 	untilVariable = "REFRACT_TESTS_UNTIL"
 )
 
-// NeedTime skips a slow test or benchmark if -short is set, or if it is too late to begin it. The argument what says why
-// it is slow, for example "a control plane".
+// NeedTime skips a slow test or benchmark if -short is set, or if it is too late to begin it. The argument what names the
+// reason, for example "a control plane".
 func NeedTime(tb testing.TB, what string) {
 	tb.Helper()
 	switch {
@@ -44,8 +44,8 @@ func IsLate() bool {
 	if run := flag.Lookup("test.run"); run != nil && run.Value.String() != "" {
 		return false
 	}
-	// Package os would make the variable part of the key under which go test caches the result. Its value differs in each
-	// run, so no result would be reused. Only results without the tests that are left out depend on it.
+	// go test caches a result together with the variables that the test reads with package os. The value differs in each
+	// run, so no result would be used again. Only the result of a test that leaves something out depends on it.
 	value, _ := syscall.Getenv(untilVariable)
 	until, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || time.Now().Unix() < until {
