@@ -35,7 +35,7 @@ var suites = []struct {
 	{name: "multiplevirtualnodes", needsSlices: true},
 	{name: "offloadingpolicies"},
 	{name: "unoffload"},
-	{name: "reflection", needsSlices: true},
+	{name: "reflection", needsSlices: true, differs: "it expects a copy of an EndpointSlice without endpoints; Services select the same without it, and it is not copied"},
 	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to have failed as soon as they are not available; they fail a few seconds later, after two reviews of the access"},
 }
 
@@ -43,8 +43,8 @@ var suites = []struct {
 var offeredLabels = map[string]string{"rome": "provider=Azure,region=A", "milan": "provider=AWS,region=B", "turin": "provider=GKE,region=C"}
 
 // likeLiqo are the values for clusters that run Refract and join each other as with Liqo. The suite reflection reads the
-// metrics of virtual kubelets.
-const likeLiqo = "metrics.enabled=true,authentication.joinProviders=true,authentication.enabled=true,tenants.unlimitedResources=true,offloading.acceptedOfferLabels={provider,region}"
+// metrics of virtual kubelets, of which it expects one for each node, and creates an Ingress for all hosts.
+const likeLiqo = "metrics.enabled=true,virtualKubelet.replicas=1,authentication.joinProviders=true,authentication.enabled=true,tenants.unlimitedResources=true,tenants.ingressHosts={*},offloading.acceptedOfferLabels={provider,region}"
 
 // TestSuitesOfLiqo runs the suites on three clusters that run only Liqo, and on three clusters that run Refract. The
 // latter are joined by refractctl, with the default values, and then by liqoctl, with likeLiqo. rome is the consumer of
