@@ -5,7 +5,8 @@
 // not know. This corresponds to Liqo's EndpointSlice reflection.
 //
 //   - Endpoints on the virtual node of this provider are omitted, because their pods run on the provider, which has
-//     its own slices for them. A slice without remaining endpoints is not reflected.
+//     its own slices for them. A slice without remaining endpoints is reflected, too: as for Liqo, each slice has a
+//     copy, which then changes instead of being created and deleted whenever pods move.
 //   - Addresses are remapped to the addresses that the provider uses. An endpoint whose address has no translation
 //     (yet) is omitted with a warning, so that it does not delay the other endpoints. Host names (addressType FQDN)
 //     have the same meaning in all clusters and stay.
@@ -81,9 +82,6 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 		}
 	}
 	r.report()
-	if endpoints.Len("") == 0 {
-		return sdk.Skip("no endpoint is left that the provider does not have itself")
-	}
 	if ctx.Config().True("keepTopology") {
 		slice.Remove(always)
 	} else {

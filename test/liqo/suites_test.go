@@ -35,7 +35,7 @@ var suites = []struct {
 	{name: "multiplevirtualnodes", needsSlices: true},
 	{name: "offloadingpolicies"},
 	{name: "unoffload"},
-	{name: "reflection", needsSlices: true, differs: "it expects a copy of an EndpointSlice without endpoints; Services select the same without it, and it is not copied"},
+	{name: "reflection", needsSlices: true},
 	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to have failed as soon as they are not available; they fail a few seconds later, after two reviews of the access"},
 }
 

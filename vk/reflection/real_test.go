@@ -49,12 +49,44 @@ func TestDefaultPlugins(t *testing.T) {
 	for _, writes := range l.Remote.Writes(t) {
 		t.Log(writes)
 	}
-	if n := len(l.Remote.Writes(t)); n != 8 {
-		t.Errorf("six Services, a slice and a pod took %d writes to the provider, want 8", n)
+	// The control plane creates a slice for each of the five Services with selectors.
+	if n := len(l.Remote.Writes(t)); n != 13 {
+		t.Errorf("six Services, six slices and a pod took %d writes to the provider, want 13", n)
 	}
 	l.Stop()
 	l.Quiet("a restart with the default plugins", func() { l.Start() })
 	if again := l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web"); again.GetResourceVersion() != shadow.GetResourceVersion() {
 		t.Error("the ShadowPod was written again")
+	}
+}
+
+// TestSlicesWithoutEndpoints checks that a slice keeps its copy when it has no endpoints for the provider, because it
+// is empty or because its pods run there.
+func TestSlicesWithoutEndpoints(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
+	l.Local.Create(t, l.Namespace, slice("moves", "web", "10.1.2.3"))
+	l.Local.Create(t, l.Namespace, `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: empty, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, endpoints: [], ports: []}`)
+	l.Start()
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "empty", reflectiontest.Field("spec.template.addressType", "IPv4"), withEndpoints(0))
+	copied := l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "moves", withEndpoints(1))
+	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "moves", fmt.Sprintf(`{endpoints: [{addresses: [10.1.2.4], nodeName: %s}]}`, l.Node))
+	moved := l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "moves", withEndpoints(0))
+	if moved.GetUID() != copied.GetUID() {
+		t.Error("the copy was deleted and created again")
+	}
+	l.Quiet("another pod on the provider", func() {
+		l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "moves", fmt.Sprintf(`{endpoints: [{addresses: [10.1.2.5], nodeName: %s}]}`, l.Node))
+	})
+}
+
+// withEndpoints checks the number of endpoints of a ShadowEndpointSlice.
+func withEndpoints(n int) func(*unstructured.Unstructured) error {
+	return func(shadow *unstructured.Unstructured) error {
+		endpoints, _, err := unstructured.NestedSlice(shadow.Object, "spec", "template", "endpoints")
+		if err == nil && len(endpoints) != n {
+			err = fmt.Errorf("%d endpoints instead of %d: %v", len(endpoints), n, endpoints)
+		}
+		return err
 	}
 }

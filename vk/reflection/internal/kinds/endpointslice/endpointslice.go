@@ -48,8 +48,8 @@ func Kind() engine.Kind {
 		Never: func(o *unstructured.Unstructured) bool {
 			return IsAPIServer(o.GetNamespace(), o.GetName()) || IsAPIServer(o.GetNamespace(), serviceOf(o))
 		},
-		// The default plugin skips a slice if none of its endpoints must be reflected to the provider. This is normal,
-		// because it applies to most slices at some point.
+		// The default plugin skips all slices if the clusters do not share a network. An Event for each would only repeat
+		// this.
 		Chain:   engine.Chain{RoutineSkipper: "endpointslice"},
 		Follows: engine.Follows{Network: true}, Cache: engine.Cache{Copies: content.KeepNothing, Indexers: cache.Indexers{serviceIndex: indexByService}},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
