@@ -88,10 +88,16 @@ func (b *bench) namespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	const stackMetric, heapMetric = "go_memstats_stack_inuse_bytes", "go_memstats_heap_alloc_bytes"
+	for _, metric := range []string{stackMetric, heapMetric} {
+		if metricsAfter.Sum(metric, nil) == 0 {
+			return fmt.Errorf("the virtual kubelet has no metric %s", metric)
+		}
+	}
 	grown := func(metric string) float64 {
 		return (metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil)) / (1 << 20)
 	}
-	stacks, live := grown("go_memory_classes_heap_stacks_bytes"), grown("go_gc_heap_live_bytes")
+	stacks, live := grown(stackMetric), grown(heapMetric)
 	// The resident memory is printed but not checked, because it depends on how much garbage the process keeps.
 	goal := float64(namespacesMemory)
 	if b.countsOnly {

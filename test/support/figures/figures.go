@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
 // ErrGoalMissed is the error of Print if a figure misses its goal.
-var ErrGoalMissed = errors.New("a goal was missed, see the table")
+var ErrGoalMissed = errors.New("a goal was missed")
 
 // Figure is a line of a table. Goal is empty if there is none.
 type Figure struct {
@@ -52,7 +53,7 @@ func (t *Table) slack() float64 {
 	return t.Slack
 }
 
-// Print writes the table. The error is ErrGoalMissed if a figure misses its goal.
+// Print writes the table. The error names the figures that miss their goals, and contains ErrGoalMissed.
 func (t *Table) Print(w io.Writer) error {
 	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintf(columns, "FIGURE\tVALUE\tGOAL\t\n")
@@ -61,7 +62,8 @@ func (t *Table) Print(w io.Writer) error {
 		verdict := ""
 		switch {
 		case f.Missed:
-			verdict, err = "missed", ErrGoalMissed
+			verdict = "missed"
+			err = errors.Join(err, fmt.Errorf("%w: %s: %s, goal %s", ErrGoalMissed, strings.TrimSpace(f.What), f.Value, f.Goal))
 		case f.Goal != "":
 			verdict = "met"
 		}

@@ -32,7 +32,11 @@ func TestMissedGoals(t *testing.T) {
 			table, slack := Table{}, Table{Slack: 1.3}
 			add(&table)
 			add(&slack)
-			require.ErrorIs(t, table.Print(&strings.Builder{}), ErrGoalMissed)
+			table.AtMost("met", 1, 2, "")
+			err := table.Print(&strings.Builder{})
+			require.ErrorIs(t, err, ErrGoalMissed)
+			require.ErrorContains(t, err, table.Figures[0].What+": "+table.Figures[0].Value+", goal "+table.Figures[0].Goal)
+			require.NotContains(t, err.Error(), "met:")
 			if name != "not a number" {
 				require.NoError(t, slack.Print(&strings.Builder{}))
 			}
