@@ -114,12 +114,26 @@ func await[T client.Object](t *testing.T, c *controllertest.Cluster, object T, n
 // signed has the consumer sign a nonce, as liqoctl does.
 func signed(t *testing.T, nonce []byte) []byte {
 	t.Helper()
+	defer consumer.Delete(t, requestSignature(t, nonce))
+	return await(t, &consumer, &corev1.Secret{}, tenant, wire.SignedNonceSecret, "the signature", func(s *corev1.Secret) bool {
+		return len(s.Data[wire.SignedNonceKey]) > 0
+	}).Data[wire.SignedNonceKey]
+}
+
+// requestSignature creates the Secret with the nonce of the provider.
+func requestSignature(t *testing.T, nonce []byte) *corev1.Secret {
+	t.Helper()
 	request := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: wire.SignedNonceSecret, Labels: map[string]string{wire.SignedNonceLabel: "true", wire.RemoteClusterIDLabel: "milan"}},
 		Data: map[string][]byte{wire.NonceKey: nonce}}
 	consumer.Create(t, request)
-	defer consumer.Delete(t, request)
-	return await(t, &consumer, &corev1.Secret{}, tenant, wire.SignedNonceSecret, "the signature", func(s *corev1.Secret) bool {
-		return len(s.Data[wire.SignedNonceKey]) > 0
+	return request
+}
+
+// awaitSignature returns the signature of the nonce by the key.
+func awaitSignature(t *testing.T, key crypto.Signer, nonce []byte) []byte {
+	t.Helper()
+	return await(t, &consumer, &corev1.Secret{}, tenant, wire.SignedNonceSecret, "the signature by the key", func(s *corev1.Secret) bool {
+		return clientcert.Verify(key.Public(), nonce, s.Data[wire.SignedNonceKey])
 	}).Data[wire.SignedNonceKey]
 }
 
@@ -377,11 +391,17 @@ func TestIdentitiesThatAreRefused(t *testing.T) {
 		identity := &auth.Identity{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "lost-key"}, Spec: change(func(*auth.IdentitySpec) {})}
 		consumer.Create(t, identity)
 		consumer.AwaitEvent(t, tenant, auth.IdentityKind, identity.Name, "KubeconfigWritten")
+		message := []byte("a-nonce-that-is-signed-by-both")
+		request := requestSignature(t, message)
+		defer consumer.Delete(t, request)
+		former := awaitSignature(t, key, message)
 		consumer.Patch(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: wire.ClusterKeySecret}}, `{"data":null}`)
 		consumer.Patch(t, identity, `{"metadata":{"annotations":{"example.com/look":"again"}}}`)
 		assert.Contains(t, consumer.AwaitEvent(t, tenant, auth.IdentityKind, identity.Name, "InvalidIdentity").Note, "run liqoctl peer again")
 		replaced, _ := clusterKey(t)
 		assert.NotEqual(t, key, replaced)
+		// liqoctl peer leaves the Secret with the nonce as it is. The signature of the former key is replaced.
+		assert.NotEqual(t, former, awaitSignature(t, replaced, message))
 	})
 
 	t.Run("the controller manager has access to no Secrets outside of tenant namespaces", func(t *testing.T) {

@@ -108,11 +108,12 @@ func (s *ResourceSlices) copyStatus(ctx context.Context, slice, copied *auth.Res
 	if err := s.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager)); err != nil {
 		return false, fmt.Errorf("writing the status of ResourceSlice %s, %w", key, err)
 	}
+	s.countAnswer(key)
 	*slice = *changed
 	return true, nil
 }
 
-// mayFollow reports whether the status of a slice may be written now.
+// mayFollow reports whether the status of a slice may be written now, after the writes that countAnswer has counted.
 func (s *ResourceSlices) mayFollow(slice types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +122,16 @@ func (s *ResourceSlices) mayFollow(slice types.NamespacedName) bool {
 		limiter = rate.NewLimiter(rate.Every(answerInterval), answerBurst)
 		s.answers[slice] = limiter
 	}
-	return limiter.AllowN(s.options.Clock.Now(), 1)
+	return limiter.TokensAt(s.options.Clock.Now()) >= 1
+}
+
+// countAnswer counts a write of the status of a slice. Writes that fail do not count, so that they are repeated as usual.
+func (s *ResourceSlices) countAnswer(slice types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if limiter := s.answers[slice]; limiter != nil {
+		limiter.AllowN(s.options.Clock.Now(), 1)
+	}
 }
 
 // statusFrom returns the status of a copy without what this cluster does not use. Texts of the provider are sanitized

@@ -11,8 +11,9 @@
 //	ResourceSlices  send requests for resources to the provider, and create an Identity and a VirtualNode from its answer
 //
 // The key of this cluster is in the Secret authentication-keys in the namespace of the installation. It is created when
-// the controllers start, is in every kubeconfig that is written, and never leaves the cluster. Whoever may write Secrets in a tenant namespace could otherwise
-// have anything signed, so only texts in the form of a nonce are signed.
+// the controllers start, or when somebody has emptied the Secret. It is in every kubeconfig that is written, and never
+// leaves the cluster. Whoever may write Secrets in a tenant namespace could otherwise have anything signed, so only texts
+// in the form of a nonce are signed.
 //
 // A provider is not trusted: its certificates are used only if they are for the key and the user of this cluster, and
 // only at the address of the Identity for its control plane, which an administrator of this cluster has accepted.

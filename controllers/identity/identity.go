@@ -129,7 +129,8 @@ func (i *Identities) Reconcile(ctx context.Context, request reconcile.Request) (
 	kubeconfig, validity, err := newKubeconfig(identity, i.options.ClusterID.String(), key)
 	if err != nil {
 		i.report.Warn(identity, invalidReason, writeAction, err.Error())
-		return reconcile.Result{}, nil
+		// Somebody may restore the key that the certificate is for.
+		return reconcile.Result{RequeueAfter: refreshInterval}, nil
 	}
 	refused, err := i.writeSecret(ctx, identity, kubeconfig)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/api/wire"
@@ -77,6 +78,10 @@ func (a *Access) keySecret(ctx context.Context) (*corev1.Secret, error) {
 	if err := a.client.Update(ctx, secret, client.FieldOwner(fieldManager)); err != nil {
 		return nil, fmt.Errorf("storing the key in Secret %s, %w", name, err)
 	}
-	log.FromContext(ctx).Info("Created the key of this cluster", "secret", name.String())
+	log.FromContext(ctx).Info("Created a key of this cluster: providers that know another one refuse it, until this cluster joins them again", "secret", name.String())
+	select {
+	case a.keyCreated <- event.GenericEvent{Object: secret}:
+	default: // an earlier event is still waiting
+	}
 	return secret, nil
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -101,9 +102,25 @@ func (n *nonces) register(mgr manager.Manager) error {
 			return fmt.Errorf("registering the nonces, %w", err)
 		}
 	}
+	all := handler.EnqueueRequestsFromMapFunc(n.listAll)
 	return builder.ControllerManagedBy(mgr).
 		Named("noncesigner").
 		WithOptions(workers.Options(1)).
 		WatchesRawSource(source.Kind(secrets, &corev1.Secret{}, &handler.TypedEnqueueRequestForObject[*corev1.Secret]{})).
+		WatchesRawSource(source.Channel(n.access.keyCreated, all)).
 		Complete(report.Failures(n, n.access.options.Failed))
+}
+
+// listAll returns a request for each nonce: a new key of this cluster has to sign them again.
+func (n *nonces) listAll(ctx context.Context, _ client.Object) []reconcile.Request {
+	secrets := &corev1.SecretList{}
+	if err := n.secrets.List(ctx, secrets); err != nil {
+		log.FromContext(ctx).Error(err, "Cannot list the nonces that the new key has to sign")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(secrets.Items))
+	for i := range secrets.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&secrets.Items[i])})
+	}
+	return requests
 }

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -63,6 +64,8 @@ type Access struct {
 	client  client.Client
 	live    client.Reader
 	options Options
+	// keyCreated receives the Secret of the key of this cluster when this process has created the key.
+	keyCreated chan event.GenericEvent
 
 	mu sync.Mutex
 	// account is the user of this process. bound contains the tenant namespaces with access.
@@ -72,7 +75,7 @@ type Access struct {
 
 // NewAccess returns the access of the controllers; live must not be cached.
 func NewAccess(c client.Client, live client.Reader, options Options) *Access {
-	return &Access{client: c, live: live, options: options, bound: map[string]time.Time{}}
+	return &Access{client: c, live: live, options: options, keyCreated: make(chan event.GenericEvent, 1), bound: map[string]time.Time{}}
 }
 
 // providerOf returns the ID of the provider that a tenant namespace belongs to, or an empty string if the namespace
