@@ -296,7 +296,7 @@ func TestControllerManagerIsLimited(t *testing.T) {
 	require.NotNil(t, limit(container.Env))
 	assert.Equal(t, "limits.memory", limit(container.Env).ValueFrom.ResourceFieldRef.Resource)
 	assert.Contains(t, container.Args, "--tenant-object-counts=count/configmaps=5000,count/ingresses.networking.k8s.io=2000,count/networkpolicies.networking.k8s.io=500,count/persistentvolumeclaims=2000,"+
-		"count/poddisruptionbudgets.policy=500,count/renews.authentication.liqo.io=100,count/resourceslices.authentication.liqo.io=100,count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=2000,count/shadowpods.offloading.liqo.io=5000")
+		"count/poddisruptionbudgets.policy=500,count/renews.authentication.liqo.io=100,count/resourceslices.authentication.liqo.io=100,count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=5000,count/shadowpods.offloading.liqo.io=5000")
 	assert.Contains(t, container.Args, "--tenant-default-object-count=1000")
 	assert.Contains(t, container.Args, "--tenant-default-quota=persistentvolumeclaims=1000,requests.storage=10Ti,services.loadbalancers=10,services.nodeports=100")
 

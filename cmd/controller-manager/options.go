@@ -367,7 +367,7 @@ func (o *options) quotaOptions() (controllers.QuotaOptions, error) {
 // reflected as a Secret.
 func defaultObjectCounts() map[string]string {
 	return map[string]string{
-		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "2000",
+		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "5000",
 		"count/secrets": "10000", "count/configmaps": "5000", "count/services": "2000", "count/persistentvolumeclaims": "2000",
 		"count/ingresses.networking.k8s.io": "2000", "count/networkpolicies.networking.k8s.io": "500", "count/poddisruptionbudgets.policy": "500",
 		"count/resourceslices.authentication.liqo.io": "100", "count/renews.authentication.liqo.io": "100",

@@ -24,11 +24,10 @@ import (
 )
 
 // flicker changes a slice as fast rollouts do, faster than the writes complete: it creates an empty slice, fills it a
-// moment later, empties it, deletes it, and creates it again. Sometimes it also deletes the copy. It returns the
-// address of the last endpoint, or "" if the slice has none at the end.
-func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
+// moment later, empties it, deletes it, and creates it again. Sometimes it also deletes the copy. It returns
+// whether the slice exists at the end, and the address of its endpoint, or "" if it has none.
+func (l *lab) flicker(name string, dice *rand.Rand, turns int) (exists bool, last string) {
 	of, context := l.Local.Of("EndpointSlice", l.Namespace), l.Context()
-	exists := false
 	for range turns {
 		address := fmt.Sprintf("10.1.%d.%d", dice.IntN(200), 1+dice.IntN(200))
 		var err error
@@ -61,11 +60,11 @@ func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 		}
 		assert.NoErrorf(l, err, "%s", name)
 	}
-	return last
+	return exists, last
 }
 
 // TestNothingIsLostInAHurry checks that after random changes, the provider has copies of exactly those slices that
-// have an endpoint.
+// exist, with their last endpoint.
 func TestNothingIsLostInAHurry(t *testing.T) {
 	t.Parallel()
 	for _, outages := range []bool{false, true} {
@@ -80,9 +79,11 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())
 			const names, turns = 8, 100
 			var wg sync.WaitGroup
-			wanted := make([]string, names)
+			wanted, exist := make([]string, names), make([]bool, names)
 			for i := range names {
-				wg.Go(func() { wanted[i] = l.flicker(fmt.Sprintf("web-%d", i), rand.New(rand.NewPCG(seed, uint64(i))), turns) })
+				wg.Go(func() {
+					exist[i], wanted[i] = l.flicker(fmt.Sprintf("web-%d", i), rand.New(rand.NewPCG(seed, uint64(i))), turns)
+				})
 			}
 			ended := make(chan struct{})
 			go func() { wg.Wait(); close(ended) }()
@@ -98,8 +99,12 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 			cable.SetCut(false)
 			for i, address := range wanted {
 				name := fmt.Sprintf("web-%d", i)
-				if address == "" {
+				switch {
+				case !exist[i]:
 					l.Absent(l.Remote, "ShadowEndpointSlice", l.RemoteNS, name)
+					continue
+				case address == "":
+					l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, name, withEndpoints(0))
 					continue
 				}
 				l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, name, func(o *unstructured.Unstructured) error {
