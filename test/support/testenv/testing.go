@@ -28,7 +28,8 @@ const (
 )
 
 // ForTest starts clusters for a test or benchmark and stops them at the end of the test. Without options, it starts
-// one cluster with the defaults. If a cluster cannot be started, the test fails. Under -short it skips the test.
+// one cluster with the defaults. If a cluster cannot be started, the test fails. Under -short, or
+// if it is too late to begin (see the package short), it skips the test.
 func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 	tb.Helper()
 	NeedControlPlane(tb)
