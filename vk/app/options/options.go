@@ -240,7 +240,7 @@ func (o *Options) operationFlags(groups *cliflag.NamedFlagSets) {
 	o.Logs.AddFlags(f)
 	f.IntVar(&o.Logs.Verbosity, "klog.v", 0, "the same as --v")
 	f.BoolVar(&o.MetricsEnabled, "metrics-enabled", false, "serve Prometheus metrics")
-	f.StringVar(&o.MetricsAddress, "metrics-address", ":8082", "address of /metrics")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8082", "address of /metrics; 0 disables them")
 	f.StringVar(&o.HealthAddress, "health-probe-address", "0", "address of /healthz and /readyz; 0 disables them")
 	f.BoolVar(&o.Profiling, "enable-profiling", false, "serve pprof on "+cmdutil.ProfilingAddress)
 }
