@@ -89,7 +89,11 @@ func TestTheManagerBindsOnlyItsRoles(t *testing.T) {
 			if variant.joining {
 				h.bindsCredentials(manager, variant.prefix)
 			}
-			h.bindsItsRoles(manager, variant.prefix, variant.accounts, variant.gateways)
+			secret := "milan" // of the values
+			if variant.joining {
+				secret = "kubeconfig-milan"
+			}
+			h.bindsItsRoles(manager, variant.prefix, secret, variant.accounts, variant.gateways)
 			if variant.joining {
 				h.refusesOtherSecrets(manager, variant.prefix)
 			}
@@ -116,8 +120,9 @@ func TestTheManagerBindsOnlyItsRoles(t *testing.T) {
 
 const onlyOwnBindings = "binds only roles of consumers, virtual kubelets and gateways"
 
-// bindsItsRoles checks that the controller manager can create the bindings that its controllers create.
-func (h *held) bindsItsRoles(manager client.Client, prefix string, accounts, gateways bool) {
+// bindsItsRoles checks that the controller manager can create the bindings that its controllers create. secret contains
+// the kubeconfig of the virtual kubelet.
+func (h *held) bindsItsRoles(manager client.Client, prefix, secret string, accounts, gateways bool) {
 	h.Helper()
 	account := rbac.ServiceAccount("liqo-tenant-rome", wire.ConsumerServiceAccount)
 	bindings := []client.Object{
@@ -126,7 +131,7 @@ func (h *held) bindsItsRoles(manager client.Client, prefix string, accounts, gat
 	}
 	if accounts {
 		kubelet := rbac.Kubelet{
-			Prefix: prefix, NodeName: "milan-2", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan",
+			Prefix: prefix, NodeName: "milan-2", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: secret,
 			Subject: rbac.ServiceAccount("liqo-tenant-milan", "milan-2"),
 		}
 		for _, object := range kubelet.Access() {
